@@ -32,10 +32,29 @@ def scaling(table: Table) -> Iterator[Plot]:
         title = f"{table.entry.label}, {title_of(group)}"
         points = pd.concat(_accuracies(group), ignore_index=True)
         note = "mean over runs; band: ± one standard error" if len(group) > 1 else ""
-        yield Lines(name, FIGURES["scaling"], title, points, note=note)
+        about = name, FIGURES["scaling"], f"{title}: {_solved(group)}"
+        yield Lines(*about, points, note=note)
         points = pd.concat(_residuals(group), ignore_index=True)
-        names = f"{name}_residual", FIGURES["scaling_residual"], title
-        yield Lines(*names, points, "residual", log="x")
+        about = f"{name}_residual", FIGURES["scaling_residual"], f"{title}: {_separated(group)}"
+        yield Lines(*about, points, "residual", log="x")
+
+
+def _solved(group: Records) -> str:
+    """Return the accuracy on the first test set at the depth of training, and at the largest."""
+    sets = [record.numbers["sets"][0]["accuracy"] for record in group]
+    found = {n: 100 * np.mean([accuracy[n - 1] for accuracy in sets]) for n in depths(group)}
+    return ", ".join(f"{accuracy:.1f} % solved with {n} segments" for n, accuracy in found.items())
+
+
+def _separated(group: Records) -> str:
+    """Return the areas under the curve of the residual of the state against errors."""
+    rows = [row for r in group for part in r.numbers["sets"] for row in part["residuals"]]
+    areas = [row["state"]["auroc"][0] for row in rows if row["state"]["auroc"]]
+    if not areas:
+        return "residuals of the state"
+    return (
+        f"residuals of the state find errors with an AUROC of {min(areas):.2f} to {max(areas):.2f}"
+    )
 
 
 def _accuracies(group: Records) -> Iterator[pd.DataFrame]:

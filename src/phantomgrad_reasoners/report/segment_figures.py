@@ -30,15 +30,31 @@ def instruments(table: Table) -> Iterator[Plot]:
         if not curves_of(records, "precision/segment1/residual"):
             continue
         leaf = line.row.partition("/")[2]
-        for name, kind, x, make in (
-            ("gradients", "segment_gradients", "training step", _gradients),
-            ("segments", "segments", "segment", _segments),
+        for name, kind, x, make, found in (
+            ("gradients", "segment_gradients", "training step", _gradients, _last_cosines),
+            ("segments", "segments", "segment", _segments, _last_solved),
         ):
             points = pd.concat(make(records), ignore_index=True)
+            title = title_of(table, line, found(points))
             yield Lines(
-                *(file_name(table.key, leaf, name), FIGURES[kind], title_of(table, line)),
+                *(file_name(table.key, leaf, name), FIGURES[kind], title),
                 *(points, x, "mean over runs; band: ± one standard error"),
             )
+
+
+def _last_cosines(points: pd.DataFrame) -> str:
+    """Return the lowest and the highest cosine at the last measured step."""
+    ends = points[points["column"] == "cosine"].groupby("label")["y"].last()
+    low, high = (f"{ends[label]:.2f} ({label})" for label in (ends.idxmin(), ends.idxmax()))
+    return f"cosines end at {low} to {high}"
+
+
+def _last_solved(points: pd.DataFrame) -> str:
+    """Return the share of puzzles that the last measured step solves, by segment."""
+    solved = points[points["column"] == _BY_SEGMENT["solved"][0]]
+    last = 100 * solved.loc[solved["label"] == solved["label"].iloc[-1], "y"]
+    n = len(last)
+    return f"{last.iloc[0]:.0f} % solved after one segment, {last.iloc[-1]:.0f} % after {n}"
 
 
 def _gradients(records: list[Record]) -> Iterator[pd.DataFrame]:

@@ -20,12 +20,9 @@ class Entry:
     label: str  # for example Table 4
     title: str = ""
     command: str = "python scripts/report.py"  # makes its records
-    in_paper: bool = False
-    data: str = ""  # the data set that its rows must use to count as made, empty if any will do
     elsewhere: dict[str, str] = field(default_factory=dict)  # the commands for other data sets
     caption: str = ""
     notes: list[str] = field(default_factory=list)
-    parts: dict[str, str] = field(default_factory=dict)  # by name, the studies that it needs
     by_cost: list[str] = field(default_factory=list)  # rows drawn by cost, without the table
     text: dict[str, str] = field(default_factory=dict)  # templates of the texts of its sections
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -12,8 +12,8 @@ from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
 from phantomgrad_suite.report.document import Table, latex, markdown
 from phantomgrad_suite.report.extensions import load_extensions
 from phantomgrad_suite.report.figures import plots_of
-from phantomgrad_suite.report.figures.forest import forest
-from phantomgrad_suite.report.figures.style import Plot, render
+from phantomgrad_suite.report.figures.forest import draw
+from phantomgrad_suite.report.figures.style import FORMATS, Plot, render
 from phantomgrad_suite.report.page import page
 from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.report.yours import (
@@ -27,13 +27,14 @@ from phantomgrad_suite.runs.configs import IS_CHECKOUT
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
 
-USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR]
+USAGE = """usage: python scripts/report.py [TABLE ...] [results=DIR] [yours=DIR] [formats=svg,pdf]
 
-Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.{svg,pdf} from DIR/records and
-the files of rows, for all tables if none is named, and DIR/claims.md from DIR/claims.yaml.
-DIR/index.html shows all of them.
+Makes DIR/tables/<table>.{md,tex} and DIR/figures/<table>*.svg from DIR/records and the
+files of rows, for all tables if none is named, and DIR/claims.md from DIR/claims.yaml.
+DIR/index.html shows all of them. With formats=svg,pdf the figures are PDF files, too.
 With yours=DIR the folder of results is only read: the tables of DIR/records, next to the
 published ones, are made in that DIR, and how far they agree is printed."""
+_OPTIONS = ("results=", "yours=", "formats=")
 
 
 def main(arguments: Sequence[str], default: Path) -> int:
@@ -46,25 +47,21 @@ def main(arguments: Sequence[str], default: Path) -> int:
         print(USAGE)
         return 0
     load_extensions()
-    folders = [a.removeprefix("results=") for a in arguments if a.startswith("results=")]
-    yours = [Path(a.removeprefix("yours=")) for a in arguments if a.startswith("yours=")]
-    names = [a for a in arguments if not a.startswith(("results=", "yours="))]
-    results = Path(folders[-1]) if folders else default
+    options = dict(a.split("=", 1) for a in arguments if a.startswith(_OPTIONS))
+    names = [a for a in arguments if not a.startswith(_OPTIONS)]
+    results, formats = Path(options.get("results", default)), options.get("formats", "svg")
     try:
-        if not (IS_CHECKOUT or yours or folders):  # it would write into the package
+        if not (IS_CHECKOUT or {"results", "yours"} & options.keys()):  # it would write into itself
             raise UserError("yours=runs/results shows your results next to the published ones")
-        published = Archive(results / "records")
-        own = _archive_of(yours[-1]) if yours else None
-        known = known_tables(results, published, *filter(None, [own]))
+        if unknown := {*formats.split(",")} - FORMATS.keys():
+            raise UserError(f"formats must be svg, pdf or both, got {', '.join(sorted(unknown))}")
+        yours = Path(options["yours"]) if "yours" in options else None
+        report = Report(results, yours, formats.split(","))
         for name in names:
-            if name not in known:
-                return _fail(f"there is no table {name}: choose from {', '.join(known)}", 2)
-        tables = {key: load(results, key, published) for key in dict.fromkeys([*CATALOGUE, *known])}
-        figures = {key: plots_of(table) for key, table in tables.items()}
-        if own:
-            _report_yours(names or known, tables, figures, results, published, own)
-        else:
-            _report(names or known, tables, figures, results, published)
+            if name not in report.known:
+                known = ", ".join(report.known)
+                return _fail(f"there is no table {name}: choose from {known}", 2)
+        report.make(names or report.known)
     except UserError as error:
         return _fail(str(error), 1)
     except OSError as error:
@@ -74,89 +71,90 @@ def main(arguments: Sequence[str], default: Path) -> int:
     return 0
 
 
-def _archive_of(folder: Path) -> Archive:
-    own = Archive(folder / "records")
-    if not own.records:
-        raise UserError(
-            f"{folder} has no records: yours must be a folder of your results, usually "
-            "runs/results, where runs of unchanged rows leave their records "
-            "when they are finished"
-        )
-    return own
-
-
-def _report(
-    names: Sequence[str],
-    tables: dict[str, Table],
-    figures: dict[str, list[Plot]],
-    results: Path,
-    published: Archive,
-) -> None:
-    judgement = judge(results, published)
-    written = {name: _files(tables[name], figures[name]) for name in dict.fromkeys(names)}
-    for name, files in written.items():
-        if len(written) == 1:
-            print(markdown(tables[name]))
-        for place, content in files.items():
-            write_file(results / place, content)
-            print(f"wrote {results / place}")
-    claims = table_of_claims(judgement) if judgement else None
-    if judgement and claims:
-        write_file(results / "claims.md", markdown(claims).encode())
-        for kind, content in forest(judgement.of_paper, judgement.sentence).items():
-            write_file(results / f"figures/claims.{kind}", content)
-        print(f"wrote {results / 'claims.md'}: {claims.missing}")
-    text = page(results, list(tables.values()), figures, claims)
-    write_file(results / "index.html", text.encode())
-    print(f"wrote {results / 'index.html'}")
-
-
-def _report_yours(
-    names: Sequence[str],
-    tables: dict[str, Table],
-    figures: dict[str, list[Plot]],
-    results: Path,
-    published: Archive,
-    archive: Archive,
-) -> None:
-    yours, claims, theirs = archive.folder.parent, None, judge(results, published)
-    if theirs and (repeated := judge(results, published, archive)):
-        claims = with_your_claims(table_of_claims(theirs, yours), table_of_claims(repeated, yours))
-        write_file(yours / "claims.md", markdown(claims).encode())
-    for figure in (results / "figures").glob("*.*"):
-        write_file(yours / "figures" / figure.name, figure.read_bytes())
-    agreements: dict[str, Agreement] = {}
-    for key in known_tables(results, published, archive):
-        own = load(results, key, published, archive)
-        if own.studies or len(own.runs):
-            tables[key], agreements[key] = with_yours(tables[key], own)
-            figures[key] = [replace(p, caption=f"Your runs. {p.caption}") for p in plots_of(own)]
-            for place, content in _files(tables[key], figures[key]).items():
-                write_file(yours / place, content)
-    shown = {key: agreements.get(key, "none of your runs is finished") for key in names}
-    if len(shown) == 1 and agreements.keys() & shown.keys():
-        print(markdown(tables[names[0]]))
-    agreed = agreement_of_all([agreements[key] for key in names if key in agreements])
-    first = f"Your runs: {agreed}."
-    text = page(results, list(tables.values()), figures, claims, first)
-    write_file(yours / "index.html", text.encode())
-    print(first)
-    for key, agreement in shown.items():
-        print(f"{tables[key].entry.label}: {agreement}")
-    print(f"your numbers next to the published ones: {yours / 'index.html'}")
-
-
-def _files(table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:
-    files = {
-        f"tables/{table.key}.md": markdown(table).encode(),
-        f"tables/{table.key}.tex": latex(table).encode(),
-    }
-    for plot in figures:
-        for kind, content in render(plot.draw).items():
-            files[f"figures/{plot.name}.{kind}"] = content
-    return files
-
-
 def _fail(message: str, status: int) -> int:
     print(f"report: {message}", file=sys.stderr)
     return status
+
+
+@dataclass
+class Report:
+    """All tables, figures and claims of a folder of results or, beside them, of ``yours``."""
+
+    results: Path
+    yours: Path | None = None
+    formats: Sequence[str] = ("svg",)
+    agreements: dict[str, Agreement] = field(default_factory=dict)  # of your tables
+
+    def __post_init__(self) -> None:
+        self.published = Archive(self.results / "records")
+        self.own = Archive(self.yours / "records") if self.yours else None
+        if self.own and not self.own.records:
+            raise UserError(
+                f"{self.yours} has no records: yours must be a folder of your results, usually "
+                "runs/results, where runs of unchanged rows leave their records "
+                "when they are finished"
+            )
+        self.known = known_tables(self.results, *filter(None, [self.published, self.own]))
+        keys = dict.fromkeys([*CATALOGUE, *self.known])
+        self.tables = {key: load(self.results, key, self.published) for key in keys}
+        self.figures = {key: plots_of(table) for key, table in self.tables.items()}
+        for key in self.known if self.own else ():
+            self._put_yours_next_to(key)
+
+    def _put_yours_next_to(self, key: str) -> None:
+        yours = load(self.results, key, self.published, self.own)
+        if yours.studies or len(yours.runs):
+            plots = [
+                replace(plot, caption=f"Your runs. {plot.caption}") for plot in plots_of(yours)
+            ]
+            self.tables[key], self.agreements[key] = with_yours(self.tables[key], yours)
+            self.figures[key] = plots
+
+    def make(self, names: Sequence[str]) -> None:
+        """Make everything, then write the tables of these ``names``, or all of yours."""
+        written = list(self.agreements if self.own else dict.fromkeys(names))
+        files, claims = self._claims()
+        for key in written:
+            files |= self._files(self.tables[key], self.figures[key])
+        parts = [self.agreements[key] for key in names if key in self.agreements]
+        first = f"Your runs: {agreement_of_all(parts)}." if self.own else ""
+        text = page(self.results, [*self.tables.values()], self.figures, claims, first)
+        files["index.html"] = text.encode()
+        if len(names) == 1 and names[0] in written:
+            print(markdown(self.tables[names[0]]))
+        folder = self.yours or self.results
+        for place, content in files.items():
+            write_file(folder / place, content)
+        if not self.own:
+            print("\n".join(f"wrote {folder / place}" for place in files))
+            return
+        print(first)
+        for key in names:
+            agreement = self.agreements.get(key, "none of your runs is finished")
+            print(f"{self.tables[key].entry.label}: {agreement}")
+        print(f"your numbers next to the published ones: {folder / 'index.html'}")
+
+    def _claims(self) -> tuple[dict[str, bytes], Table | None]:
+        """Return the files of the claims, which have the published figure, and their table."""
+        judged, files = judge(self.results, self.published), dict[str, bytes]()
+        claims = table_of_claims(judged, self.yours) if judged else None
+        if self.own:
+            repeated = judge(self.results, self.published, self.own)
+            if claims and repeated:
+                claims = with_your_claims(claims, table_of_claims(repeated, self.yours))
+            figures = (self.results / "figures").glob("*.*")
+            files = {f"figures/{path.name}": path.read_bytes() for path in figures}
+        elif judged:
+            drawn = render(lambda: draw(judged.of_paper, judged.sentence), self.formats)
+            files = {f"figures/claims.{kind}": content for kind, content in drawn.items()}
+        return files | ({"claims.md": markdown(claims).encode()} if claims else {}), claims
+
+    def _files(self, table: Table, figures: Sequence[Plot]) -> dict[str, bytes]:
+        files = {
+            f"tables/{table.key}.md": markdown(table).encode(),
+            f"tables/{table.key}.tex": latex(table).encode(),
+        }
+        for plot in figures:
+            for kind, content in render(plot.draw, self.formats).items():
+                files[f"figures/{plot.name}.{kind}"] = content
+        return files

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import pandas as pd
@@ -13,16 +12,6 @@ from phantomgrad_suite.runs.records import StudyRecord
 
 DASH = "—"
 _HTML = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-
-
-class State(StrEnum):
-    """How far a table is reproduced."""
-
-    MADE = "made"
-    PARTLY = "partly made"
-    SCALED = "CPU edition"
-    REDUCED = "reduced"
-    MISSING = "missing"
 
 
 @dataclass(frozen=True)
@@ -60,7 +49,7 @@ def section(
 
     Columns without text are left out unless they are among ``always``.
     """
-    frame = pd.DataFrame(rows, index=[*blocks] or [""] * len(rows), dtype=object)
+    frame = pd.DataFrame(rows, index=[*blocks] or [""] * len(rows), dtype=object).fillna("")
     kept = [name for name in frame if name in always or frame[name].ne("").any()]
     words = sum(name in kept for name in frame.columns[:words])
     return Section(title, text, frame[kept].replace("", DASH), words, tuple(notes))
@@ -70,17 +59,16 @@ def section(
 class Table:
     """A table of the report; its results are the first of ``sections``.
 
-    ``missing`` names what is missing or does not hold. A table of runs has a line for each
-    experiment and each run in the frames ``experiments`` and ``runs``.
+    A table of runs has a line for each experiment and each run in the frames ``experiments`` and
+    ``runs``, that of the claims a ``summary``.
     """
 
     entry: Entry
-    state: State
-    missing: str = ""
     sections: tuple[Section, ...] = ()
     experiments: pd.DataFrame = field(default_factory=pd.DataFrame)
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     studies: tuple[StudyRecord, ...] = ()
+    summary: str = ""
 
     @property
     def key(self) -> str:
@@ -114,14 +102,10 @@ def body(table: Table) -> str:
 
 
 def _grid(rows: pd.DataFrame, words: int) -> str:
-    """Return rows as a table of Markdown, aligned so that the source can be read too."""
-    columns = []
-    for i, heading in enumerate(rows):
-        cells = [heading, *(cell.replace("|", "\\|") for cell in rows[heading])]
-        width, number = max(3, *map(len, cells)), i >= words
-        cells.insert(1, "-" * (width - number) + ":" * number)
-        columns.append([cell.rjust(width) if number else cell.ljust(width) for cell in cells])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
+    """Return rows as a table of Markdown."""
+    aligned = ["left"] * words + ["right"] * (rows.shape[1] - words)
+    cells = rows.map(lambda cell: cell.replace("|", "\\|"))
+    return str(cells.to_markdown(index=False, disable_numparse=True, colalign=aligned))
 
 
 def latex(table: Table) -> str:

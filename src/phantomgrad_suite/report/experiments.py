@@ -5,7 +5,7 @@ its runs that did not diverge; ``n`` counts all.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pandas as pd
 from phantomgrad_suite.report.baselines import Baselines
 from phantomgrad_suite.report.catalogue import DATASETS
 from phantomgrad_suite.report.frame import block_of, by_epoch
-from phantomgrad_suite.report.inputs import SPEED, PaperNumber
+from phantomgrad_suite.report.inputs import PaperNumber
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 
@@ -29,26 +29,26 @@ _WORDS += ["variant", "fate", "family", "form", "searched", "direction", "paper"
 _COUNTS = ["n", "lost", "common_epoch", "steps", "objective_n", *(f"{s}_n" for s in SCORES)]
 _NUMBERS = ["experiment", "damping", "objective", "peak_bytes", "paper_value", "paper_spread"]
 _NUMBERS += [*_MEANS, *SCORES, *(f"{s}_std" for s in SCORES)]
+_FAMILIES = ["implicit", "UPG", "NPG", "one step", "BPTT"]  # in the order of the tables
 
 
 def experiments_of(
     runs: pd.DataFrame, numbers: Sequence[PaperNumber], baselines: Baselines
 ) -> pd.DataFrame:
     """Return the experiments in the order of the paper, then others; reduced ones come last."""
-    measured = _with_paper(_measured(runs), numbers) if len(runs) else []
-    compared = {line["row"] for line in measured if line["paper"]}
-    printed = [n for n in numbers if n.metric != SPEED and n.row not in compared]
-    lines = [*measured, *map(_printed, printed)]
+    printed = {number.row: _printed(number) for number in numbers}
+    lines = (
+        [_with_paper(x, printed) for x in _measured(runs).to_dict("records")] if len(runs) else []
+    )
+    compared = {line["row"] for line in lines if line["paper"]}
+    lines += [line for row, line in printed.items() if row not in compared]
     found = pd.DataFrame(lines, columns=[*_WORDS, *_COUNTS, *_NUMBERS])
     found[_WORDS] = found[_WORDS].astype(object).fillna("")
     found[_COUNTS] = found[_COUNTS].astype(float).fillna(0).astype(int)
     found[_NUMBERS] = found[_NUMBERS].astype(float)
     spelling = {plain(number.dataset): number.dataset for number in numbers}
     found["dataset"] = [spelling.get(plain(name), name) for name in found["dataset"]]
-    found = _judged(found, baselines)
-    keys = [_order(line, numbers) for line in found.itertuples()]
-    order = sorted(range(len(found)), key=keys.__getitem__)
-    return found.iloc[order].reset_index(drop=True)
+    return _sorted(_judged(found, baselines), [*printed.values()])
 
 
 def _measured(runs: pd.DataFrame) -> pd.DataFrame:
@@ -92,42 +92,20 @@ def _common(records: Sequence[Any], metric: Metric) -> tuple[float, float, int, 
     return means[epoch], curves.loc[epoch].std(), curves.shape[1], epoch + 1
 
 
-def _variants(found: pd.DataFrame) -> list[str]:
+def _variants(found: pd.DataFrame) -> pd.Series:
     """Return how experiments differ from the full protocol and from others on their data set.
 
     Data are named where rows of one data set differ in them, a configuration where one row has
     several.
     """
-    place = ["block", "dataset", "reduction"]
-    data = found.groupby(place)["fingerprint"].transform("nunique")
-    settings = found.groupby([*place, "row", "fingerprint"])["config_hash"].transform("nunique")
-    variants = []
-    for line, several_data, several_settings in zip(
-        found.itertuples(), data, settings, strict=True
+    place, parts = ["block", "dataset", "reduction"], found[["reduction"]].copy()
+    for name, column, of in (
+        ("data", "fingerprint", place),
+        ("configuration", "config_hash", [*place, "row", "fingerprint"]),
     ):
-        parts = [line.reduction]
-        parts += [f"data {short(line.fingerprint)}"] if several_data > 1 else []
-        parts += [f"configuration {short(line.config_hash)}"] if several_settings > 1 else []
-        variants.append("; ".join(filter(None, parts)))
-    return variants
-
-
-def _with_paper(found: pd.DataFrame, numbers: Sequence[PaperNumber]) -> list[dict[str, Any]]:
-    """Return experiments with the paper's names, and its numbers where they may be compared."""
-    papers = {number.row: number for number in numbers if number.metric != SPEED}
-    lines = []
-    for line in found.to_dict("records"):
-        number, count = papers.get(line["unscaled"]), line["parameters"]
-        line |= {"params": _abbreviate(count), "paper": ""}
-        if number:
-            printed = _printed(number)
-            line |= {name: printed[name] for name in ("model", "method")}
-            same = plain(number.dataset) == plain(line["dataset"])
-            if same and number.metric == line["metric"] and not line["reduction"] + line["scale"]:
-                names = ("params", "paper", "paper_value", "paper_spread", "paper_note")
-                line |= {name: printed[name] for name in names}
-        lines.append(line)
-    return lines
+        several = found.groupby(of)[column].transform("nunique") > 1
+        parts[name] = (f"{name} " + found[column].map(short)).where(several, "")
+    return parts.agg(lambda each: "; ".join(filter(None, each)), axis=1)
 
 
 def _printed(number: PaperNumber) -> dict[str, Any]:
@@ -149,22 +127,60 @@ def _printed(number: PaperNumber) -> dict[str, Any]:
     }
 
 
+def _with_paper(line: dict[str, Any], printed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return an experiment with the paper's names, and its number where it may be compared."""
+    line |= {"params": _abbreviate(line["parameters"]), "paper": ""}
+    number = printed.get(line["unscaled"])
+    if number is None:
+        return line
+    same = plain(number["dataset"]) == plain(line["dataset"])
+    same = same and number["metric"] == line["metric"] and not line["reduction"] + line["scale"]
+    names = ("params", "paper", "paper_value", "paper_spread", "paper_note") if same else ()
+    return line | {name: number[name] for name in ("model", "method", *names)}
+
+
 def _judged(found: pd.DataFrame, baselines: Baselines) -> pd.DataFrame:
     """Add what each experiment must beat, whether its best epochs do, and its whole name."""
-    known = [baselines.get(key) for key in zip(found["fingerprint"], found["metric"], strict=True)]
-    known = [each if n else None for each, n in zip(known, found["n"], strict=True)]
-    found["baseline"] = [str(each or "") for each in known]
-    found["trained"] = [
-        not each or not n or each.is_beaten_by(best)
-        for each, n, best in zip(known, found["best_n"], found["best"], strict=True)
+    rows = [*found.itertuples()]
+    known = [baselines.get((x.fingerprint, x.metric)) if x.n else None for x in rows]
+    trained = [
+        not each or not line.best_n or each.is_beaten_by(line.best)
+        for each, line in zip(known, rows, strict=True)
     ]
-    notes = [
-        [line.variant, line.fate, "" if line.trained else "did not train"]
-        for line in found.itertuples()
+    notes = found[["variant", "fate"]].assign(untrained=np.where(trained, "", "did not train"))
+    bracketed = [" ".join(f"[{note}]" for note in each if note) for each in notes.to_numpy()]
+    names = (found["method"] + " " + bracketed).str.rstrip()
+    return found.assign(baseline=[str(x or "") for x in known], trained=trained, name=names)
+
+
+def _sorted(found: pd.DataFrame, printed: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return experiments in the order of the paper; others by model, family, k and λ."""
+
+    def rank(name: str, values: Sequence[Any], known: Sequence[Any]) -> pd.Series:
+        first = {value: i for i, value in reversed([*enumerate(known)])}
+        return pd.Series([first.get(value, len(known)) for value in values], name=name, dtype=int)
+
+    rows = [line["row"] for line in printed]
+    keys = [
+        rank("a", found["block"], [line["block"] for line in printed]),
+        found["block"],
+        rank("b", found["dataset"].map(plain), [plain(line["dataset"]) for line in printed]),
+        found["dataset"].map(plain),
+        rank("c", found["unscaled"], rows),
+        found["model"],
+        rank("d", found["family"], _FAMILIES),
+        *(found["steps"], found["damping"].fillna(0.0)),
+        found["row"].map(_natural),
+        *(found["paper"] == "", found["variant"]),
     ]
-    bracketed = [[f"[{note}]" for note in each if note] for each in notes]
-    found["name"] = [" ".join([m, *n]) for m, n in zip(found["method"], bracketed, strict=True)]
-    return found
+    order = sorted(found.index, key=[*zip(*keys, strict=True)].__getitem__)
+    return found.loc[order].reset_index(drop=True)
+
+
+def _natural(row: str) -> list[tuple[float, str]]:
+    """Return a key by which numbers in names are in their order."""
+    parts = re.split(r"(\d+\.?\d*)", row)
+    return [(float(part), "") if part[:1].isdigit() else (-1.0, part) for part in parts]
 
 
 def plain(name: str) -> str:
@@ -177,32 +193,11 @@ def short(digest: str) -> str:
     return digest.rsplit(":", 1)[-1][:8] or "unknown"
 
 
-def _order(line: Any, numbers: Sequence[PaperNumber]) -> tuple[object, ...]:
-    def place(value: str, values: Sequence[str]) -> tuple[int, str]:
-        return (values.index(value), "") if value in values else (len(values), value)
-
-    leaves = [number.row.split("/")[-1] for number in numbers]
-    leaf = line.row.split("/")[-1]
-    return (
-        place(line.block, [block_of(number.row) for number in numbers]),
-        place(plain(line.dataset), [plain(number.dataset) for number in numbers]),
-        leaves.index(leaf) if leaf in leaves else len(leaves),
-        *(line.model, not leaf.endswith("implicit")),
-        [float(p) if p[:1].isdigit() else p for p in re.split(r"(\d+\.?\d*)", leaf)],
-        *(line.paper == "", line.variant),
-    )
-
-
 def _abbreviate(count: float) -> str:
     if pd.isna(count):
         return ""
     scaled, unit = (count / 1e3, "K") if count < 1e6 else (count / 1e6, "M")
     return f"{scaled:.0f}{unit}" if scaled >= 10 else f"{scaled:.1f}{unit}"
-
-
-def kept(lines: pd.DataFrame, wanted: Callable[[Any], Any]) -> pd.DataFrame:
-    """Return the experiments that are ``wanted``."""
-    return lines[np.array([bool(wanted(line)) for line in lines.itertuples()], dtype=bool)]
 
 
 def leaf_of(row: str) -> str:

@@ -1,8 +1,7 @@
-"""All training runs as one pandas frame: a line a run, with the values of its configuration."""
+"""All training runs as one pandas frame: a line a run."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -29,18 +28,15 @@ _SOLVES = "solver/evaluations", "adjoint/evaluations"  # means by epoch
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
-    """Return a line for each run: what it is, its scores and costs, and its configuration.
+    """Return a line for each run: what it is, its scores and costs, and the whole record.
 
-    The settings are columns with dotted names (``gradient.steps``); ``record`` is the whole record.
     ``experiment`` numbers the experiments in the order of their first runs.
     """
-    known = list(records)
-    if not known:
+    frame = pd.DataFrame([_facts(record) for record in records])
+    if frame.empty:
         return pd.DataFrame(columns=["record", "experiment", *EXPERIMENT])
-    settings = pd.json_normalize([record.config for record in known], sep=".")
-    frame = pd.DataFrame([_facts(record) for record in known])
     frame["experiment"] = frame.groupby(EXPERIMENT, sort=False).ngroup()
-    return pd.concat([frame, settings.drop(columns=frame.columns, errors="ignore")], axis=1)
+    return frame
 
 
 def _facts(record: Record) -> dict[str, Any]:
@@ -48,7 +44,6 @@ def _facts(record: Record) -> dict[str, Any]:
     scaled, reduction = _reduction(record, scale)
     return {
         "record": record,
-        "table": row.partition("/")[0],
         "row": record.row,
         "unscaled": row,
         "scale": scale,
@@ -66,9 +61,7 @@ def _facts(record: Record) -> dict[str, Any]:
         "metric": result.metric,
         "mode": result.mode,
         **{name: getattr(result, name) for name in ("best", "last", "selected")},
-        "objective": _objective(record),
-        "searched": _search(record).get("objective", ""),
-        "direction": _search(record).get("direction", ""),
+        **_objective(record),
         "diverged": bool(record.diverged),
         "parameters": record.parameters.get("total"),
         "evaluations": record.solver.get("evaluations"),
@@ -76,7 +69,6 @@ def _facts(record: Record) -> dict[str, Any]:
         "step_in_f": _step_in_f(record),
         "cpu_over_wall": _cpu_over_wall(record),
         "peak_bytes": record.memory.get("peak_bytes"),
-        "memory_kind": str(record.memory.get("kind", "")),
         "hardware": _hardware(record),
         **_gradient(record.config.get("gradient") or {}),
     }
@@ -139,34 +131,30 @@ def _estimator(gradient: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _search(record: Record) -> Mapping[str, str]:
-    return (record.config.get("runtime") or {}).get("tune") or {}
-
-
-def _objective(record: Record) -> float | None:
-    """Return the best finite value by which a search judges a run; ``None`` for other runs."""
-    settings = _search(record)
-    if not settings:
-        return None
-    best = {"minimize": min, "maximize": max}[settings["direction"]]
-    curve = record.curves.get(settings["objective"], [])
-    return best((v for v in curve if v is not None and math.isfinite(v)), default=None)
+def _objective(record: Record) -> dict[str, Any]:
+    """Return the best finite value by which a search judges a run, and what it is."""
+    search = (record.config.get("runtime") or {}).get("tune") or {}
+    if not search:
+        return {"objective": None, "searched": "", "direction": ""}
+    curve = np.array(record.curves.get(search["objective"], [np.nan]), dtype=float)
+    best = {"minimize": np.min, "maximize": np.max}[search["direction"]]
+    known = curve[np.isfinite(curve)]
+    value = float(best(known)) if known.size else None
+    return {"objective": value, "searched": search["objective"], "direction": search["direction"]}
 
 
 def _step_in_f(record: Record) -> float | None:
     """Return the mean CPU time of a training step in evaluations of f, or None if not recorded.
 
     Times of f differ between machines as those of steps do, so runs on several can be compared.
+    Pretraining measures no f.
     """
-    seconds, f = (record.curves.get(f"seconds/{name}") for name in ("step_cpu", "f_cpu"))
-    if not seconds or not f or not record.seconds.get("step_cpu"):
+    names = ("seconds/step_cpu", "seconds/f_cpu")  # sums by epoch, and of one f
+    step, f = (np.array(record.curves.get(name, []), dtype=float) for name in names)
+    if not record.seconds.get("step_cpu") or not step.size or not (known := ~np.isnan(f)).any():
         return None
-    steps = sum(seconds) / record.seconds["step_cpu"] / len(seconds)  # of an epoch
-    trained = [(s, t) for s, t in zip(seconds, f, strict=True) if t is not None]
-    if not trained:
-        return None  # pretraining measures no f
-    times, evaluations = zip(*trained, strict=True)
-    return float(fmean(times) / steps / median(evaluations))
+    steps = step.sum() / record.seconds["step_cpu"] / len(step)  # of an epoch
+    return float(step[known].mean() / steps / np.median(f[known]))
 
 
 def _cpu_over_wall(record: Record) -> float | None:
@@ -193,7 +181,7 @@ def curves_of(records: Sequence[Record], name: str) -> list[list[float]]:
     return [curve for record in records if (curve := record.curves.get(name))]
 
 
-def by_epoch(curves: Sequence[Sequence[float | None]]) -> pd.DataFrame:
+def by_epoch(curves: Sequence[Any]) -> pd.DataFrame:
     """Return curves as columns, by epoch; the shorter ones end in NaN."""
     return pd.DataFrame({i: pd.Series(curve, dtype=float) for i, curve in enumerate(curves)})
 

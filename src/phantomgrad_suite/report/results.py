@@ -4,35 +4,30 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from phantomgrad_suite.report.baselines import Baselines
 from phantomgrad_suite.report.catalogue import BLOCKS, COLUMN_NOTES, NOTES, Entry
-from phantomgrad_suite.report.document import Section, State, Table, section
-from phantomgrad_suite.report.experiments import (
-    SCORES,
-    experiments_of,
-    kept,
-    metric_of_line,
-    plain,
-)
+from phantomgrad_suite.report.document import Section, Table, section
+from phantomgrad_suite.report.experiments import SCORES, experiments_of, metric_of_line
 from phantomgrad_suite.report.frame import by_epoch, curves_of, estimators_of, frame_of
-from phantomgrad_suite.report.inputs import SPEED, PaperNumber
+from phantomgrad_suite.report.inputs import PaperNumber
 from phantomgrad_suite.report.studies.parts import hardware_label
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
 STEP = "precision/step"
-RADII = {
+_RADII = {
     "precision/spectral_radius/F": "spectral radius of F",
     "precision/spectral_radius/F_damped": "that of the damped map",
 }
-"""The names of spectral radii, by curve."""
-
 _RESIDUAL = "precision/exact/adjoint_residual"
 _LARGEST = 0.01  # residual of an adjoint solve that counts as exact
 _MARKS = "‡§¶"
 _ALWAYS = {"Best", "Last", "Common (epoch)", "n"}  # columns that are shown though they are empty
+Speeds = Mapping[str, Mapping[str, str]]
+"""By the heading of a column, how many times faster each row is."""
 
 
 def table_of_runs(
@@ -50,12 +45,10 @@ def table_of_runs(
     lines = experiments_of(runs, numbers, baselines or {})
     sections = []
     if len(lines):
-        speeds = {n.row: f"{float(n.value):.1f}×" for n in numbers if n.metric == SPEED}  # noqa: RUF001
-        sections.append(_results(entry, lines, runs, speeds, _step_speeds(throughput, lines)))
+        sections.append(_results(entry, lines, runs, _speeds(numbers, throughput, lines)))
     if len(runs):
         sections += [*_along_training(lines, runs), _cost(lines, runs)]
-    state = _state(entry, lines)
-    return Table(entry, *state, tuple(sections), lines, runs)
+    return Table(entry, tuple(sections), lines, runs)
 
 
 def records_of(line: Any, runs: pd.DataFrame) -> list[Record]:
@@ -65,40 +58,14 @@ def records_of(line: Any, runs: pd.DataFrame) -> list[Record]:
     return list(runs.loc[(runs["experiment"] == line.experiment) & ~runs["diverged"], "record"])
 
 
-def _state(entry: Entry, lines: pd.DataFrame) -> tuple[State, str]:
-    """Return how many rows of the paper, or of all without any of the paper, have full runs."""
-    if not lines["n"].any():
-        return State.MISSING, "the paper's numbers only" if len(lines) else ""
-    expected = lines[lines["paper"] != ""] if lines["paper"].any() else lines[lines["scale"] == ""]
-    full = expected[(expected["n"] > 0) & (expected["protocol"] == "full")]
-    scaled = set(lines.loc[lines["scale"] != "", "unscaled"])
-    more = len(scaled & (set(expected["row"]) - set(full["row"])))
-    elsewhere = entry.data and plain(entry.data) not in {*map(plain, full["dataset"])}
-    if scaled and (elsewhere or full.empty):
-        return State.SCALED, "" if elsewhere else f"{more} of {len(expected)} rows"
-    if len(full) and elsewhere:
-        return State.PARTLY, f"not on {entry.data} yet"
-    if len(full) == len(expected):
-        return State.MADE, ""
-    text = f"{len(full)} of {len(expected)} rows in full"
-    text += f", {more} in the {State.SCALED}" if more else ""
-    return State.PARTLY if len(full) else State.REDUCED, text
-
-
-def _results(
-    entry: Entry,
-    lines: pd.DataFrame,
-    runs: pd.DataFrame,
-    speeds: Mapping[str, str],
-    measured: Mapping[str, Mapping[str, str]],
-) -> Section:
-    """Return the results, with the speeds of the paper by row, and ours by the way of measuring."""
+def _results(entry: Entry, lines: pd.DataFrame, runs: pd.DataFrame, speeds: Speeds) -> Section:
     remarks, own = dict.fromkeys(filter(None, lines["paper_note"])), iter(_MARKS)
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
 
     def cells(line: Any) -> dict[str, str]:
-        printed = speeds.get(line.row, "") if line.paper else ""
-        shown = printed or (line.scale and not line.variant)
+        of_paper = line.paper and line.row in speeds["Speed, paper"]
+        timed = of_paper or (line.scale and not line.variant)
+        searched = f"{line.searched.replace('/', ' ')} {line.objective:.4f}"
         return {
             "Data set": line.dataset,
             "Metric": metric_of_line(line).heading,
@@ -111,12 +78,8 @@ def _results(
             "Last": score_text(line, "last"),
             "Common (epoch)": score_text(line, "common"),
             "Selected": score_text(line, "selected"),
-            "Searched by": _objective(line),
-            "Speed, paper": printed,
-            **{
-                f"Speed, {where}": found.get(line.row, "") if shown else ""
-                for where, found in measured.items()
-            },
+            "Searched by": searched if line.objective_n else "",
+            **{name: found.get(line.row, "") if timed else "" for name, found in speeds.items()},
             "n": str(line.n or ""),
         }
 
@@ -128,6 +91,26 @@ def _results(
     )
     before, after = [*entry.notes, *edition, NOTES["statistics"]], [*found, *_warnings(lines, runs)]
     return _section("", lines, cells, 4, before, after)
+
+
+def _speeds(
+    numbers: Sequence[PaperNumber], records: Sequence[StudyRecord], lines: pd.DataFrame
+) -> Speeds:
+    """Return the speeds of the paper, and by hardware ours relative to its reference."""
+    printed = {n.row: f"{float(n.speed):.1f}×" for n in numbers if n.speed}  # noqa: RUF001
+    found: dict[str, dict[str, str]] = {"Speed, paper": printed}
+    for record in records:
+        rows = record.numbers["rows"]
+        references = {row["baseline"] for row in rows}
+        factors = {
+            row["row"]: row["faster"]["step"] if row["baseline"] else 1.0
+            for row in rows
+            if row["baseline"] or row["row"] in references
+        }
+        if factors.keys() & {*lines.loc[lines["paper"] != "", "row"]}:
+            column = found.setdefault(f"Speed, step on {hardware_label(record)}", {})
+            column |= {row: f"{factor:.2f}×" for row, factor in factors.items()}  # noqa: RUF001
+    return found
 
 
 def score_text(line: Any, score: str) -> str:
@@ -142,65 +125,55 @@ def score_text(line: Any, score: str) -> str:
     return text + (f" ({line.common_epoch})" if score == "common" else "")
 
 
-def _objective(line: Any) -> str:
-    if not line.objective_n:
-        return ""
-    return f"{line.searched.replace('/', ' ')} {line.objective:.4f}"
-
-
 def measured_along(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the experiments that measured spectral radii along their training."""
-    return kept(lines, lambda line: any(curves_of(records_of(line, runs), name) for name in RADII))
+    measured = [any(curves_of(records_of(x, runs), n) for n in _RADII) for x in lines.itertuples()]
+    return lines[np.array(measured, dtype=bool)]
 
 
 def _along_training(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Section]:
     """Yield a section with a block for each data set, and a column for each experiment."""
     measured = measured_along(lines, runs)
     twins = measured.duplicated(["block", "dataset", "name"], keep=False)
-    names = [
-        f"along {line.name}" + (f" ({line.row.split('/')[-1]})" if twin else "")
-        for line, twin in zip(measured.itertuples(), twins, strict=True)
+    leaves = " (" + measured["row"].str.split("/").str[-1] + ")"
+    columns = "along " + measured["name"] + leaves.where(twins, "")
+    cells = [
+        {"place": (line.block, line.dataset), "dataset": line.dataset, "column": column, **cell}
+        for line, column in zip(measured.itertuples(), columns, strict=True)
+        for cell in _summaries(records_of(line, runs))
     ]
-    rows, blocks = [], []
-    for (_, dataset), group in measured.assign(column=names).groupby(
-        ["block", "dataset"], sort=False
-    ):
-        records = {line.column: records_of(line, runs) for line in group.itertuples()}
-        for label, curve in _measured_curves([run for each in records.values() for run in each]):
-            found = {column: _summary(records.get(column, []), curve) for column in names}
-            rows.append({"Measured": label, **found})
-            blocks.append(dataset)
-    if rows:
+    if cells:
+        places = [*measured.groupby(["block", "dataset"], sort=False).groups]
+        frame = pd.DataFrame(cells).assign(place=lambda x: [*map(places.index, x.pop("place"))])
+        index = ["place", "dataset", "rank", "Measured"]
+        wide = frame.pivot(index=index, columns="column", values="text").sort_index()
+        wide = wide.reindex(columns=dict.fromkeys(columns)).fillna("").reset_index()
+        rows = wide.drop(columns=["place", "dataset", "rank"]).to_dict("records")
         note = NOTES["measured"].format(residual=_LARGEST)
-        yield section("Along training", rows, blocks=blocks, notes=[note])
+        yield section("Along training", rows, blocks=[*wide["dataset"]], notes=[note])
 
 
-def _measured_curves(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Return labels and names of the curves of cosines, then of radii."""
-    labels = dict[str, str]()
-    for record in records:
-        names = estimators_of(record)
-        for curve in record.curves:
-            if curve.startswith("precision/") and curve.endswith("/cosine"):
-                name = curve.split("/")[1]
-                labels[curve] = f"cosine of {' '.join(names.get(name, ('', name))).strip()}"
-    cosines = sorted((label, curve) for curve, label in labels.items())
-    kept = [(RADII[name], name) for name in RADII if curves_of(records, name)]
-    return cosines + kept
+def _summaries(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """Yield mean, least and largest value of each cosine and radius that runs have measured.
 
-
-def _summary(records: Sequence[Record], name: str) -> str:
-    """Return mean, least and largest value over runs and steps with an exact gradient."""
-    pairs = [
-        pair
-        for run in records
-        for pair in zip(run.curves.get(name, ()), run.curves.get(_RESIDUAL, ()), strict=False)
-    ]
-    found = pd.DataFrame(pairs, columns=["value", "residual"], dtype=float).dropna()
-    values = found.loc[found["residual"] <= _LARGEST, "value"]
-    if values.empty:
-        return ""
-    return f"{values.mean():.3f} ({values.min():.3f} to {values.max():.3f})"
+    They are over runs and steps with an exact gradient.
+    """
+    names = estimators_of(records[0])
+    labels = {f"precision/{n}/cosine": f"cosine of {' '.join(k).strip()}" for n, k in names.items()}
+    for rank, known in enumerate((labels, _RADII)):
+        for curve, label in known.items():
+            pairs = [
+                pair
+                for run in records
+                for pair in zip(
+                    run.curves.get(curve, ()), run.curves.get(_RESIDUAL, ()), strict=False
+                )
+            ]
+            found = pd.DataFrame(pairs, columns=["value", "residual"], dtype=float).dropna()
+            v = found.loc[found["residual"] <= _LARGEST, "value"]
+            if len(v):
+                text = f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})"
+                yield {"rank": rank, "Measured": label, "text": text}
 
 
 def _cost(lines: pd.DataFrame, runs: pd.DataFrame) -> Section:
@@ -260,35 +233,30 @@ def _digits(value: float) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _warnings(lines: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+def _warnings(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
+    """Yield the notes that some experiments need."""
     incomplete = any((lines[f"{score}_n"].between(1, lines["n"] - 1)).any() for score in SCORES[:3])
-    found = [NOTES["variant"]] if (lines["variant"] != "").any() else []
-    found += [NOTES["diverged"]] if (lines["fate"] != "").any() else []
-    found += [NOTES["untrained"]] if not lines["trained"].all() else []
-    found += [NOTES["not_finite"]] if incomplete else []
+    facts = {
+        "variant": (lines["variant"] != "").any(),
+        "diverged": (lines["fate"] != "").any(),
+        "untrained": not lines["trained"].all(),
+        "not_finite": incomplete,
+    }
+    yield from (NOTES[name] for name, is_so in facts.items() if is_so)
     for line in lines[lines["metric"] == "perplexity"].itertuples():
         metric, records = metric_of_line(line), records_of(line, runs)
         prefix = f"{metric.curve}_at_"
-        names = {name for run in records for name in run.curves if name.startswith(prefix)}
-        for name in sorted(names):
+        for name in sorted({n for run in records for n in run.curves if n.startswith(prefix)}):
             best = by_epoch(curves_of(records, name)).min().mean()
-            value, length = "—" if pd.isna(best) else metric.format(best), name[len(prefix) :]
-            found.append(NOTES["memory"].format(line=line, value=value, length=length))
-    return found
+            value = "—" if pd.isna(best) else metric.format(best)
+            yield NOTES["memory"].format(line=line, value=value, length=name.removeprefix(prefix))
+    if lines["objective_n"].any():
+        yield NOTES["chosen"].format(method=_chosen(lines))
 
 
-def _step_speeds(records: Sequence[StudyRecord], lines: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the speeds relative to the paper's reference, by hardware and row."""
-    printed, found = set(lines.loc[lines["paper"] != "", "row"]), dict[str, dict[str, str]]()
-    for record in records:
-        rows = record.numbers["rows"]
-        references = {row["baseline"] for row in rows}
-        factors = {
-            row["row"]: row["faster"]["step"] if row["baseline"] else 1.0
-            for row in rows
-            if row["baseline"] or row["row"] in references
-        }
-        if factors.keys() & printed:
-            speeds = {row: f"{factor:.2f}×" for row, factor in factors.items()}  # noqa: RUF001
-            found.setdefault(f"step on {hardware_label(record)}", {}).update(speeds)
-    return found
+def _chosen(lines: pd.DataFrame) -> str:
+    """Return the trial that validation data choose, of those with as many runs as any."""
+    trials = lines[lines["objective_n"] == lines["objective_n"].max()]
+    lowest = (trials["direction"] == "minimize").all()
+    order = trials.sort_values("objective", ascending=bool(lowest), kind="stable")
+    return str(order["method"].iloc[0])

@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from graph_data import REPOSITORY
 
-from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
+from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.command import main
 from phantomgrad_suite.report.document import Section, Table, markdown
 from phantomgrad_suite.report.extensions import load_extensions
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.style import Plot
 from phantomgrad_suite.report.inputs import PaperNumber
-from phantomgrad_suite.report.page import page
 from phantomgrad_suite.report.results import table_of_runs
 from phantomgrad_suite.report.studies import table_of_studies
-from phantomgrad_suite.report.tables import known_tables, load
+from phantomgrad_suite.report.tables import load
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.records import Record, Result, StudyRecord
 
 load_extensions()
 PUBLISHED = Archive(REPOSITORY / "results" / "records")
 
-PAPER = """\
-table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,accuracy,84.1,2.9,%,
-table9/toy_upg_k5_d0.5,table9,Toy,IGNN,"UPG A(5, 0.5)",38K,accuracy,83.9,,%,best of three runs
-"""
+TOY = ("Toy", "IGNN")
+PAPER = (
+    PaperNumber(
+        "table9/toy_implicit", "table9", 1, *TOY, "Implicit", "38K", "accuracy", "84.1", "2.9"
+    ),
+    PaperNumber(
+        "table9/toy_upg_k5_d0.5",
+        "table9",
+        2,
+        *TOY,
+        "UPG A(5, 0.5)",
+        "38K",
+        "accuracy",
+        "83.9",
+        note="best of three runs",
+    ),
+)
 
 
 def gradient_of(row: str) -> dict[str, Any]:
@@ -128,11 +138,6 @@ class Folder:
         self.archive.add(content)
         return self.archive.file_of(content)
 
-    def print_in_paper(self, lines: str) -> None:
-        """Add numbers, one a line, whose fields are those of :class:`PaperNumber`."""
-        names = [*PaperNumber.__dataclass_fields__]
-        self.numbers += [PaperNumber(**n) for n in csv.DictReader(lines.splitlines(), names)]
-
     def report(self, *names: str) -> int:
         """Run the command here; return its exit status."""
         return main([*names, f"results={self.path}"], Path("nowhere"))
@@ -149,55 +154,10 @@ class Folder:
         """Return the results of a table, by heading."""
         return rows(self.table(key).sections[0])
 
-    def page(self) -> Page:
-        """Return the page of all tables."""
-        keys = dict.fromkeys([*CATALOGUE, *known_tables(self.path, self.archive)])
-        tables = [self.table(key) for key in keys]
-        return Page(page(self.path, tables, {table.key: plots_of(table) for table in tables}))
-
-
-class Page(HTMLParser):
-    """The tags of a page with their attributes, and the text below each of them."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.html = html
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self.unclosed: list[int] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        self.texts.append("")
-        if tag not in {"meta", "link", "img", "br", "hr"}:
-            self.unclosed.append(len(self.tags) - 1)
-
-    def handle_endtag(self, tag: str) -> None:
-        opened = self.tags[self.unclosed.pop()][0]
-        assert opened == tag, f"<{opened}> is closed by </{tag}>"
-
-    def handle_data(self, data: str) -> None:
-        for position in self.unclosed:
-            self.texts[position] += data
-
-    def every(self, *names: str) -> list[dict[str, str]]:
-        """Return the attributes of each tag of these names."""
-        return [attributes for tag, attributes in self.tags if tag in names]
-
-    def text(self, *names: str, **attributes: str) -> list[str]:
-        """Return the text of each tag of these names and attributes, its spaces collapsed."""
-        return [
-            " ".join(text.split())
-            for (tag, found), text in zip(self.tags, self.texts, strict=True)
-            if tag in names and attributes.items() <= found.items()
-        ]
-
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    folder = Folder(tmp_path)
-    folder.print_in_paper(PAPER)
+    folder = Folder(tmp_path, list(PAPER))
     for module in ("tables", "claims.claims_table"):
         place = f"phantomgrad_suite.report.{module}.read_paper"
         monkeypatch.setattr(place, lambda: folder.numbers)

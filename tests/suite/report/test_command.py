@@ -51,18 +51,13 @@ def made(results):
     return {path: path.read_bytes() for path in files if "records" not in path.parts}
 
 
-def copied(results):
-    """Copy the records of a row to the place of another one."""
-    path = results.add(ROW, "seed0", [0.8])
-    return Path(shutil.copy(path, path.with_name("toy_other.jsonl")))
-
-
 def test_what_cannot_be_used_is_named_in_one_line(results, capsys):
-    path = copied(results)
+    path = results.add(ROW, "seed0", [0.8])
+    copy = Path(shutil.copy(path, path.with_name("toy_other.jsonl")))
     assert results.report() == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"report: {path} repeats the record of {ROW}/seed0")
-    assert error.count("\n") == 1
+    assert capsys.readouterr().err.startswith(f"report: {copy} repeats the record of {ROW}/seed0")
+    assert results.report("formats=svg,gif") == 1
+    assert capsys.readouterr().err == "report: formats must be svg, pdf or both, got gif\n"
     assert not (results.path / "tables").exists()
 
 

@@ -20,6 +20,7 @@ from report.conftest import (
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.style import (
     FAMILIES,
+    FORMATS,
     Lines,
     curve,
     file_name,
@@ -63,13 +64,11 @@ def test_panels_follow_rows_and_columns_and_name_curves_once():
 def test_members_of_a_family_share_a_colour_and_differ_in_dash_and_marker():
     families = {"implicit": "implicit", "UPG 1": "UPG", "UPG 2": "UPG", "other": ""}
     parts = [curve(label, [1], [1], family=family) for label, family in families.items()]
-    looks = [*looks_of(pd.concat(parts)).values()]
-    assert [look["color"] for look in looks[:3]] == [
-        FAMILIES[f] for f in ("implicit", "UPG", "UPG")
-    ]
-    assert looks[3]["color"] not in FAMILIES.values()
-    assert looks[1]["linestyle"] != looks[2]["linestyle"]
-    assert looks[1]["marker"] != looks[2]["marker"]
+    looks = looks_of(pd.concat(parts))
+    assert [*looks["color"][:3]] == [FAMILIES[f] for f in ("implicit", "UPG", "UPG")]
+    assert looks["color"]["other"] not in FAMILIES.values()
+    assert looks["dashes"]["UPG 1"] != looks["dashes"]["UPG 2"]
+    assert looks["marker"]["UPG 1"] != looks["marker"]["UPG 2"]
 
 
 def test_names_at_ends_keep_their_order_and_a_distance():
@@ -95,14 +94,13 @@ def test_curves_that_no_picture_tells_apart_are_drawn_once():
 def test_the_same_figure_gives_the_same_bytes_in_every_format(results):
     results.add("table9/toy_implicit", "seed0", [0.8, 0.7])
     assert results.report("table9") == 0
-    files = {path.name: path.read_bytes() for path in (results.path / "figures").iterdir()}
-    assert {*files} == {
-        f"table9{part}.{kind}" for part in ("", "_curves") for kind in ("svg", "pdf")
+    (path,) = (results.path / "figures").iterdir()
+    (plot,) = plots_of(results.table("table9"))
+    assert render(plot.draw, FORMATS) == {
+        **render(plot.draw),
+        "pdf": render(plot.draw, ["pdf"])["pdf"],
     }
-    found = plots(results.table("table9"))["table9_curves"]
-    assert {f"table9_curves.{kind}": data for kind, data in render(found.draw).items()} == {
-        name: data for name, data in files.items() if "curves" in name
-    }
+    assert (path.name, path.read_bytes()) == ("table9_toy_curves.svg", render(plot.draw)["svg"])
 
 
 def test_figures_of_this_repository_are_those_of_its_records():
@@ -118,62 +116,23 @@ def test_figures_of_this_repository_are_those_of_its_records():
 # Runs
 
 
-def test_dots_stand_at_the_printed_values(results):
-    for seed, value in enumerate((0.8, 0.99)):
-        results.add("table9/toy_implicit", f"seed{seed}", [value, value - 0.1])
-    found = plots(results.table("table9"))["table9"].points
-    best, last = "best epoch of each run", "last epoch"
-    values = found[["label", "name", "x"]].to_numpy().tolist()
-    assert [(label, name, pytest.approx(x)) for label, name, x in values] == [
-        ("paper", "Implicit", 84.1),
-        ("paper", "UPG A(5, 0.5)", 83.9),
-        (best, "Implicit", 89.5),
-        (last, "Implicit", 79.5),
-    ]
-    assert found.set_index("label").loc[best, "high"] == 100  # no accuracy is above 100 %
-    with styled():
-        (axes,) = plots(results.table("table9"))["table9"].draw().axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == ["Implicit", r"UPG $A_{5,\,0.5}$"]
-
-
-def test_curves_hold_means_and_differences_to_implicit_runs_of_the_same_seed():
-    values = {"a_implicit": [[0.5, None, 0.7], [0.7, 0.6, 0.9]], "b_upg_k5_d0.5": [[0.6, 0.5, 0.8]]}
+def test_runs_of_unknown_cost_are_drawn_by_epoch():
+    """Of means over the runs; reduced runs and searches are left out."""
+    values = {"implicit": [[0.5, None, 0.7], [0.7, 0.6, 0.9]], "upg_k5_d0.5": [[0.6, 0.5]]}
     runs = [
         record(f"t/{row}", f"seed{i}", v, label={"dataset": "Toy", "method": row}, config_hash=row)
         for row, each in values.items()
         for i, v in enumerate(each)
     ]
-    plot = plots(runs_table("t", runs))["t_curves"]
-    found = points(plot)
-    assert found[ROW, "test", "a_implicit"][1] == pytest.approx([60, 60, 80])
-    assert found[ROW, "training loss", "a_implicit"][1] == pytest.approx([1, 1 / 2, 1 / 3])
-    difference = found[ROW, "test, minus implicit", "b_upg_k5_d0.5"]
-    assert difference == ([1, 3], pytest.approx([10, 10]))
-    assert plot.points["low"].max() == pytest.approx(70)  # 80 less a standard error, with ddof 1
-    assert plot.title == "T: Toy, implicit 80.0, phantom gradients 80.0 at the last epoch"
-
-
-def test_of_many_rows_the_main_ones_have_curves_and_reduced_runs_only_alone():
-    names = ["implicit", "upg_k5_d0.5_no_dropout", *"abcde"]  # two are named for the costs
-    found = [record(f"table1/{n}", "seed0", [0.5], label={"method": n}) for n in names]
-    curves = plots(runs_table("table1", found))["table1_curves"]
-    assert {*curves.points["label"]} == {*names[:2]}
-    assert curves.note == "only the main rows are drawn"
     short = record("t/a", "seed1", [0.1], protocol="reduced", changes=["x=1"])
-    both = plots(runs_table("t", [record("t/a", "seed0", [0.5, 0.6]), short]))["t_curves"]
-    assert {*both.points["label"]} == {"Implicit"}
-    alone = plots(runs_table("t", [short]))["t_curves"]
-    assert {*alone.points["label"]} == {"Implicit [reduced: x=1]"}
-
-
-def test_more_rows_than_colours_with_long_names_can_be_drawn():
-    long = [
-        {"dataset": f"data {i % 2}", "model": f"m{i}", "method": "long " * 19} for i in range(11)
-    ]
-    found = [record(f"t/{i}", "seed0", [0.5], label=label) for i, label in enumerate(long)]
-    drawn = plots(runs_table("t", found)).values()
-    assert [len(render(plot.draw)) for plot in drawn] == [2, 2]
+    (plot,) = plots_of(runs_table("t", [*runs, short]))
+    assert points(plot) == {
+        (ROW, "epoch", "implicit"): ([1, 2, 3], pytest.approx([60, 60, 80])),
+        (ROW, "epoch", "upg_k5_d0.5"): ([1, 2], pytest.approx([60, 50])),
+    }
+    assert plot.points["low"].max() == pytest.approx(70)  # 80 less a standard error, with ddof 1
+    assert (plot.name, plot.log) == ("t_toy_curves", "")
+    assert plot.title == "T, Toy: last epochs from 50.0 (upg_k5_d0.5) to 80.0 (implicit)"
 
 
 def test_the_metric_is_drawn_by_time_and_by_evaluations():
@@ -201,11 +160,11 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations():
     }
 
 
-# Figures 2 and 3, and searches
+# Figures 2 and 3
 
 
 def test_precision_along_training():
-    """There are cosines along exact training, of estimators as they are configured, and radii."""
+    """There are cosines along exact training, of estimators as they are configured."""
     estimators = {"mine": gradient_of("upg_k1_d1.0"), "npg": gradient_of("npg_k5_d0.5")}
     curves = {
         "precision/step": [0, 100, 200],
@@ -230,13 +189,12 @@ def test_precision_along_training():
     ]
     table = runs_table("figure2", [*runs, record("figure2/other", "seed0", [0.5])])
     found = plots(table)
-    assert list(found) == ["figure2_cox2_cosines", "figure2_cox2_radius"]
+    assert list(found) == ["figure2_cox2_cosines"]
     row = "cosine along training\nimplicit"
     assert points(found["figure2_cox2_cosines"]) == {
         (row, "phantom gradients", "UPG A(1, 1.0)"): ([0, 100, 200], [0.7, 0.71, 0.72]),
         (row, "phantom gradients", "NPG A(5, 0.5)"): ([0, 100], [0.9, 0.91]),
     }
-    assert {*found["figure2_cox2_radius"].points["label"]} == {"implicit", "npg_k5_d0.5"}
     cells = table.sections[1].frame.set_index("Measured")["along implicit"]
     assert cells["cosine of UPG A(1, 1.0)"] == "0.715 (0.710 to 0.720)"  # exact from the second on
     assert cells["cosine of NPG A(5, 0.5)"] == "0.910 (0.910 to 0.910)"
@@ -260,47 +218,22 @@ def swept(form, k, d, seed):
 
 
 def test_sweeps_run_through_the_means_over_k():
-    """There is a column for each form; missing points and rows of other gradients are left out."""
+    """There is a panel for each form; missing points and rows of other gradients are left out."""
     grid = [
         (f, k, d, s) for f in ("upg", "npg") for k in (1, 3, 9) for d in (0.5, 1) for s in (0, 1)
     ]
     runs = [swept(*one) for one in grid if one[:3] != ("npg", 3, 0.5)]
     found = plots(runs_table("figure3", [*runs, record("figure3/other/implicit", "s0", [0.8])]))
     plot = found.pop("figure3_digits")
-    assert (found, plot.log, list(plot.ticks)) == ({}, "x", [1, 3, 9])
-    curves, best = points(plot), "accuracy (%) ↑\nbest epoch"
-    assert curves[best, "UPG", r"$\lambda = 0.5$"] == ([1, 3, 9], pytest.approx([56, 58, 64]))
-    assert curves[best, "NPG", r"$\lambda = 0.5$"] == ([1, 9], pytest.approx([46, 54]))
-    last = curves["accuracy (%) ↑\nlast epoch", "UPG", r"$\lambda = 1.0$"][1]
-    assert last == pytest.approx([56, 58, 64])
-    drawn = plot.points[plot.points["row"] == best]
-    whiskers = (drawn["high"] - drawn["y"]).groupby([drawn["column"], drawn["label"]])
+    assert (found, plot.log) == ({}, "x")
+    curves, last = points(plot), "accuracy (%) ↑\nlast epoch"
+    assert curves[last, "UPG", "UPG, λ = 0.5"] == ([1, 3, 9], pytest.approx([51, 53, 59]))
+    assert curves[last, "NPG", "NPG, λ = 0.5"] == ([1, 9], pytest.approx([41, 49]))
+    errors = (plot.points["high"] - plot.points["y"]).groupby(plot.points["label"])
+    widths = {key: values.tolist() for key, values in errors}
     error = math.sqrt(11 / 10)  # eleven points; the seeds differ by 4 points more at one of them
-    widths = {key: values.tolist() for key, values in whiskers}
-    assert widths["UPG", r"$\lambda = 1.0$"][-1] == pytest.approx(error * (2 - 2 / 11))
-    assert widths["NPG", r"$\lambda = 0.5$"] == pytest.approx([error * 2 / 11] * 2)
-
-
-@pytest.mark.parametrize(("direction", "chosen"), [("minimize", 0.3), ("maximize", 1.0)])
-def test_searches_stand_at_their_mean_over_folds(direction, chosen):
-    """Trials with a missing run or another objective are left out; the best one is marked."""
-
-    def trial(damping, loss, fold, objective="validation/loss"):
-        tune = {"objective": objective, "direction": direction}
-        curves = {objective: [loss + 0.1 * fold, None]}
-        row = f"tune/toy/upg_k5_d{damping}"
-        config = {"label": {"reduced": []}, "gradient": gradient_of(row), "runtime": {"tune": tune}}
-        hashed = f"{damping}{objective}"
-        return record(row, f"fold{fold}", [0.9], curves=curves, config=config, config_hash=hashed)
-
-    losses = {0.3: 0.4, 0.5: 0.5, 1.0: 0.7}
-    runs = [trial(d, loss, fold) for d, loss in losses.items() for fold in (0, 1)]
-    others = [trial(0.7, 0.1, 0), trial(0.1, 0.1, 0, "x"), record("tune/toy/implicit", "s", [0.8])]
-    plot = plots(runs_table("tune", [*runs, *others]))["tune_toy"]
-    assert plot.note == "means of 3 trials of 2 runs each"
-    found = {label: at for (_, _, label), at in points(plot).items()}
-    assert found["UPG, k = 5"] == ([0.3, 0.5, 1.0], pytest.approx([0.45, 0.55, 0.75]))
-    assert found[f"chosen: UPG A(5, {chosen})"][0] == [chosen]
+    assert widths["UPG, λ = 1.0"][-1] == pytest.approx(error * (2 - 2 / 11))
+    assert widths["NPG, λ = 0.5"] == pytest.approx([error * 2 / 11] * 2)
 
 
 # Studies

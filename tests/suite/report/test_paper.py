@@ -74,14 +74,11 @@ def test_table_1():
 
 def test_table_3():
     numbers = [n for n in read_paper() if n.table == "table3"]
-    results = [n for n in numbers if n.metric != "speed"]
-    speeds = {n.row: n.value for n in numbers if n.metric == "speed"}
     found = [
-        [n.dataset, n.model, n.method, n.params, n.text + n.note[:1], speeds[n.row]]
-        for n in results
+        [n.dataset, n.model, n.method, n.params, n.text + n.note[:1], n.speed] for n in numbers
     ]
     assert found == printed(TABLE_3)
-    assert [n.metric for n in results] == ["accuracy"] * 4 + ["perplexity"] * 5
+    assert [n.metric for n in numbers] == ["accuracy"] * 4 + ["perplexity"] * 5
 
 
 def test_table_4():
@@ -92,11 +89,15 @@ def test_table_4():
     assert all(n.note == "best of three runs" for n in numbers if n.dataset == "PPI")
 
 
+ROW = "line: 1, dataset: D, model: M, method: X, params: 1K"
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("{line: 1, accuracy: many}", r"row\.yaml: `paper` cannot be used: .*'many'"),
+        (f"{{{ROW}, accuracy: many}}", r"row\.yaml: `paper` cannot be used: .*'many'"),
         ("{accuracy: 1.0}", "cannot be used: 'line'"),
+        ("{line: 1, dataset: D}", "cannot be used: not enough values"),
         ("{line: 1, accuracy: 1.0, colour: red}", "cannot be used: .*'colour'"),
         ("85.0", "cannot be used: "),
     ],

@@ -2,22 +2,25 @@
 
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import PUBLISHED, gradient_of, published, record, rows, runs_table
+from report.conftest import PUBLISHED, gradient_of, record, rows, runs_table
 
 from phantomgrad_suite.report.baselines import Baseline
 from phantomgrad_suite.report.catalogue import entry_of
-from phantomgrad_suite.report.document import State, latex, markdown
+from phantomgrad_suite.report.document import latex, markdown
 from phantomgrad_suite.report.frame import evaluations, frame_of
-from phantomgrad_suite.report.inputs import read_published
 from phantomgrad_suite.report.results import table_of_runs
 from phantomgrad_suite.report.tables import known_tables, load
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import SCALES
 from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Result
 
+NPG = {"dataset": "Toy", "model": "IGNN", "method": "NPG"}
 RESULTS = REPOSITORY / "results"
 LOST = {"result": Result.missing("accuracy", "max"), "curves": {}, "diverged": {"step": 8}}
+
+
+def config_of(gradient):
+    return {"label": {"reduced": []}, "gradient": gradient_of(gradient)}
 
 
 def columns(found, *headings):
@@ -47,23 +50,28 @@ def test_values_stand_next_to_those_of_the_paper(results):
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
 
 
-def test_the_frame_of_runs_has_the_configuration_in_dotted_columns():
+def test_experiments_of_the_frame_differ_in_what_no_cell_may_mix():
     runs = [record("t/a_upg_k5_d0.5", "seed0", [0.5]), record("t/a_implicit", "seed0", [0.7])]
     frame = frame_of([*runs, record("t/a_upg_k5_d0.5", "seed1", [0.6])])
-    assert frame["gradient.steps"].tolist()[::2] == [5, 5]
-    assert frame["family"].tolist() == ["UPG", "implicit", "UPG"]
-    assert frame["experiment"].tolist() == [0, 1, 0]
-    assert frame.groupby("experiment")["best"].mean().tolist() == [0.55, 0.7]
-
-
-def test_rows_are_sorted_by_model_and_number_and_those_of_the_paper_come_first(results):
-    small, large = ({"dataset": "Toy", "model": model, "method": ""} for model in ("A", "B"))
-    records = [
-        record(f"t/{row}", "seed0", [0.5], label=small) for row in ("d10", "d9", "d0.5", "implicit")
+    assert frame[["family", "steps"]].to_numpy().tolist() == [
+        ["UPG", 5],
+        ["implicit", 0],
+        ["UPG", 5],
     ]
-    table = runs_table("t", [record("t/b_implicit", "seed0", [0.5], label=large), *records])
-    names = [*table.experiments["row"].str.removeprefix("t/")]
-    assert names == ["implicit", "d0.5", "d9", "d10", "b_implicit"]
+    assert frame["experiment"].tolist() == [0, 1, 0]
+
+
+def test_rows_follow_the_paper_then_their_gradients_and_numbers_in_their_names(results):
+    """Gradients are those of the configuration, whatever a row is called."""
+    small, large = ({"dataset": "Toy", "model": model, "method": ""} for model in ("A", "B"))
+    gradients = {"one": "upg_k9_d0.5", "two": "upg_k5_d1.0", "three": "npg_k1_d0.5", "four": ""}
+    records = [
+        record(f"t/{row}", "seed0", [0.5], label=small, config=config_of(gradient))
+        for row, gradient in gradients.items()
+    ]
+    records += [record(f"t/j{n}", "seed0", [0.5], label=large) for n in (10, 9)]
+    names = [*runs_table("t", records).experiments["row"].str.removeprefix("t/")]
+    assert names == ["four", "two", "one", "three", "j9", "j10"]
     results.add("table9/a_bptt", "seed0", [0.8], label={"dataset": "Toy", "method": "BPTT"})
     results.add("table9/toy_implicit", "seed0", [0.8])
     methods = [row["Method"] for row in results.rows("table9")]
@@ -145,26 +153,6 @@ def test_rows_that_do_not_beat_the_baseline_are_marked():
     assert [note for note in table.sections[0].notes if note.startswith("[did not train]")]
 
 
-def test_the_common_epoch_is_one_that_all_runs_have():
-    runs = [
-        record("t/a", "seed0", [None, 0.8, None, 0.6]),
-        record("t/a", "seed1", [None, 0.4, None, 0.7]),
-        record("t/b", "seed0", [0.5]),
-        record("t/b", "seed1", [0.5], curves={}),
-    ]
-    values = [3.0, 2.0, 2.5]
-    words = record("t/c", "seed0", values, curves={"test/bits_per_word": values})
-    words = words.__class__(
-        **{**vars(words), "result": Result("bits_per_word", 2.0, 2, 2.5, mode="min")}
-    )
-    found = rows(runs_table("t", [*runs, words]).sections[0])
-    assert columns(found, "Metric", "Common (epoch)") == [
-        ["accuracy (%) ↑", "65.0 ± 7.1 (4)"],
-        ["accuracy (%) ↑", "—"],
-        ["bits per word ↓", "2.000 (2)"],
-    ]
-
-
 def test_costs_are_in_units_of_f_and_tell_where_and_how_busy():
     """Two steps an epoch, the first one pretraining; old records have no times of f."""
     curves = {"seconds/step_cpu": [0.1, 0.5, 0.3], "seconds/f_cpu": [None, 0.01, 0.01]}
@@ -183,16 +171,6 @@ def test_costs_are_in_units_of_f_and_tell_where_and_how_busy():
     )
 
 
-def test_evaluations_with_another_memory_are_noted(results):
-    """The note has the mean over the runs at their best epochs."""
-    for seed, curve in {"seed0": [30.0, 26.0], "seed1": [29.0, 28.0]}.items():
-        curves = {"test/perplexity": curve, "test/perplexity_at_480": [v - 1 for v in curve]}
-        result = Result("perplexity", min(curve), 2, curve[-1], mode="min")
-        results.add("table9/words", seed, curve, curves=curves, result=result)
-    text = results.markdown("table9")
-    assert "26.0 with a memory of 480 positions in evaluation (best epoch of each run)." in text
-
-
 def test_searches_have_the_best_value_of_their_objective(results):
     tune = {"objective": "validation/loss", "direction": "minimize"}
     curves = {"test/accuracy": [0.9], "validation/loss": [1.3, 0.31, None]}
@@ -200,6 +178,10 @@ def test_searches_have_the_best_value_of_their_objective(results):
     results.write(record("tune/toy/upg", "seed0", [0.9], curves=curves, config=config))
     (row,) = results.rows("tune")
     assert row["Searched by"] == "validation loss 0.3100"
+    worse = {**curves, "validation/loss": [0.5]}
+    config = {**config, "gradient": gradient_of("npg_k5_d0.5")}
+    results.write(record("tune/toy/npg", "seed0", [0.9], curves=worse, config=config, label=NPG))
+    assert "- Chosen on validation data: Implicit." in results.markdown("tune")
 
 
 # The CPU edition
@@ -252,19 +234,9 @@ def test_a_scale_is_a_block_under_the_papers_and_never_next_to_its_numbers(both)
     assert [r["Best"] for r in both.rows("table9") if r["Method"] == method] == ["10.0"]
 
 
-def test_the_state_tells_what_exists(both):
+def test_the_commands_are_those_of_the_runs_that_are_shown(both):
     table = both.table("table9")
-    command = table.entry.command
-    assert table.commands == [command, f"{command} SCALE=cpu"]
-    text = "1 of 2 rows in full, 1 in the CPU edition"
-    assert (table.state, table.missing) == (State.PARTLY, text)
-    both.archive.file("table9/toy_implicit").unlink()
-    table = both.table("table9")
-    assert (table.state, table.missing) == (State.SCALED, "2 of 2 rows")
-    ours = record("figure2/cox2_implicit", "seed0", [0.5])  # counts as made on CIFAR-10 only
-    scaled = record(**small("cpu/figure2/cifar10_implicit", "seed0", [0.5]))
-    assert runs_table("figure2", [ours]).state == State.PARTLY
-    assert runs_table("figure2", [ours, scaled]).state == State.SCALED
+    assert table.commands == [table.entry.command, f"{table.entry.command} SCALE=cpu"]
 
 
 # Costs of training
@@ -307,58 +279,6 @@ def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion():
     recursion = trained("UnrolledPhantomGradient", 1)
     recursion.config["model"] = {"n": 4, "recorded": 2}
     assert evaluations(recursion).tolist() == [94, 168]  # 8 + 1 + 2 / 5
-
-
-def test_speeds_have_a_column_for_each_hardware(results):
-    """It is there even if the rows were not run; the heading says whether they were reduced."""
-    results.print_in_paper(
-        "table9/toy_implicit,table9,Toy,IGNN,Implicit,38K,speed,1.0,,x,\n"
-        "table9/toy_upg_k5_d0.5,table9,Toy,IGNN,UPG,38K,speed,1.7,,x,\n"
-    )
-    timed = [{"row": "table9/toy_implicit", "baseline": None, "faster": {}}]
-    faster = {"baseline": "table9/toy_implicit", "faster": {"step": 2.0}}
-    timed.append({"row": "table9/toy_upg_k5_d0.5", **faster})
-    environment = {"processor": "a CPU", "threads": 1, "accelerator": "a GPU"}
-    for device, protocol in (("cuda", "full"), ("cpu", "reduced")):
-        facts = {"environment": environment, "config": {"device": device}, "protocol": protocol}
-        numbers = {"rows": timed}
-        row = f"throughput/{device}"
-        results.write(published("throughput/cpu", row=row, numbers=numbers, **facts))
-    headings = ["paper", "step on a GPU", "step on a CPU, 1 thread, reduced"]
-    found = columns(results.rows("table9"), *(f"Speed, {heading}" for heading in headings))
-    assert found == [["1.0×", "1.00×", "1.00×"], ["1.7×", "2.00×", "2.00×"]]  # noqa: RUF001
-
-
-def test_latex_has_every_row_and_escapes_what_it_cannot_read(results):
-    results.add("table9/toy_implicit", "seed0", [0.8, 0.7])
-    label = {"dataset": "Toy", "model": "A & B_1", "method": "50% UPG"}
-    results.add("table9/other", "seed0", [0.8], label=label)
-    text = latex(results.table("table9"))
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
-    assert r"A \& B\_1" in text
-    assert r"50\% UPG" in text
-    assert text.count("\\\\\n") == 3 + 2 + 2  # rows and headings
-
-
-def test_the_authors_log_is_three_runs_of_220_epochs():
-    curves = read_published(RESULTS / "published_curves.csv")["table3/cifar10_upg"]
-    assert [len(run) for run in curves["test/accuracy"]] == [220] * 3
-    assert [max(run) for run in curves["test/accuracy"]] == [0.9489, 0.9509, 0.9521]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("row,epoch,x\n", "must have the columns row, run, epoch, got row, epoch, x"),
-        ("row,run,epoch,x\na,0,1,high\n", "line 2: x must be a number, got 'high'"),
-        ("row,run,epoch,x\na,0,1\n", "line 2: x must be a number, got None"),
-    ],
-)
-def test_a_wrong_line_of_the_authors_log_is_named(tmp_path, text, problem):
-    assert read_published(tmp_path / "curves.csv") == {}
-    (tmp_path / "curves.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=problem):
-        read_published(tmp_path / "curves.csv")
 
 
 @pytest.mark.parametrize("key", known_tables(RESULTS, PUBLISHED))

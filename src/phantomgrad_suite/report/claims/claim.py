@@ -37,10 +37,6 @@ class StudyClaim(Claim):
     study: str
     checks: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        if not self.checks:
-            raise ValueError("checks must name at least one check of the study")
-
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedClaim(Claim):
@@ -55,8 +51,7 @@ class SpeedClaim(Claim):
     ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        if set(self.rows) != {"a", "b"}:
-            raise ValueError(f"rows must be a mapping of a and b, got {self.rows!r}")
+        _check(set(self.rows) == {"a", "b"}, f"rows must be those of a and b, got {self.rows}")
         _check_choice("part", self.part, PARTS)
 
 
@@ -81,30 +76,24 @@ class RunsClaim(Claim):
     def __post_init__(self) -> None:
         _check_choice("quantity", self.quantity, tuple(QUANTITIES))
         _check_choice("test", self.test, (*OF_DIFFERENCES, *OF_SAMPLES))
-        if self.b and len(self.a) != len(self.b):
-            sizes = f"{len(self.a)} and {len(self.b)}"
-            raise ValueError(f"a and b must have the same number of rows, got {sizes}")
-        if self.n < 2 or self.folds == 1:
-            raise ValueError(
-                "seeds must be at least 2, or folds, which are averaged over seeds, got "
-                f"seeds={self.seeds} and folds={self.folds}"
-            )
-        if self.test in ("equivalent", "not_worse") and not QUANTITIES[self.quantity].has_margin:
-            raise ValueError(
-                f"test must be greater or less for {self.quantity}, which has no margin, "
-                f"got {self.test}"
-            )
-        if self.test in OF_SAMPLES and (len(self.a) != 1 or len(self.b) != 1 or self.folds):
-            raise ValueError(f"{self.test} compares the runs of a row a with those of a row b")
-        if self.test == "fails_more" and self.quantity not in ("last", "best"):
-            raise ValueError(f"quantity of fails_more must be last or best, got {self.quantity!r}")
-        if self.test == "fails_more" and not 0 < self.share <= 1:
-            raise ValueError(f"effect of fails_more is a share up to 100 %, got {self.effect}")
-        if self.test == "varies_more" and not self.ratio > 1:
-            raise ValueError(
-                "effect of varies_more is a ratio of standard deviations above 1, "
-                f"got {self.effect}"
-            )
+        sizes = len(self.a), len(self.b)
+        _check(
+            not self.b or sizes[0] == sizes[1],
+            f"a and b must have the same number of rows, got {sizes[0]} and {sizes[1]}",
+        )
+        _check(self.n > 1, f"n must be at least 2, got seeds={self.seeds} and folds={self.folds}")
+        _check(
+            QUANTITIES[self.quantity].has_margin or self.test not in ("equivalent", "not_worse"),
+            f"test must be greater or less for {self.quantity}, which has no margin",
+        )
+        _check(
+            self.test not in OF_SAMPLES or (sizes == (1, 1) and not self.folds),
+            f"{self.test} compares the runs of a row a with those of a row b",
+        )
+        _check(
+            self.test != "fails_more" or self.quantity in ("last", "best"),
+            f"quantity of fails_more must be last or best, got {self.quantity}",
+        )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -119,16 +108,6 @@ class RunsClaim(Claim):
     def instances(self) -> int:
         """The number of runs of a row."""
         return self.seeds * max(1, self.folds)
-
-    @property
-    def share(self) -> float:
-        """The share of runs of ``a`` that fail, for which the power of fails_more is stated."""
-        return 1.0 if self.effect is None else self.effect / 100
-
-    @property
-    def ratio(self) -> float:
-        """The standard deviations' ratio for which the power of varies_more is stated."""
-        return 2.0 if self.effect is None else self.effect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,23 +126,17 @@ class Family:
     secondary: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.level < 1:
-            raise ValueError(f"level must be between 0 and 1, got {self.level!r}")
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        return self.primary + self.secondary
+        _check(0 < self.level < 1, f"level must be between 0 and 1, got {self.level!r}")
 
 
 def read_claims(path: Path) -> tuple[float, list[Family]]:
     """Return the margin and the families of claims; a :class:`UserError` names a wrong family."""
     content, families = read_yaml(path), []
-    for name in ("margin", "level"):
-        if not isinstance(content.get(name), int | float):
-            raise UserError(f"{path}: {name} must be a number, got {content.get(name)!r}")
-    if not isinstance(found := content.get("families"), dict):
-        raise UserError(f"{path}: families must be a mapping, got {found!r}")
-    for key, family in found.items():
+    for name, kind in (("margin", int | float), ("level", int | float), ("families", dict)):
+        if not isinstance(found := content.get(name), kind):
+            wanted = "a mapping" if kind is dict else "a number"
+            raise UserError(f"{path}: {name} must be {wanted}, got {found!r}")
+    for key, family in content["families"].items():
         try:
             claims = {n: tuple(map(_claim, family.get(n) or ())) for n in ("primary", "secondary")}
             families.append(Family(**{"level": content["level"], **family, **claims}))
@@ -177,13 +150,15 @@ def _claim(item: dict[str, Any]) -> Claim:
     content = {**item, "paper": str(item["paper"])}
     for key in {"a", "b", "checks"} & item.keys():  # one or a list
         content[key] = tuple(item[key]) if isinstance(item[key], list) else (item[key],)
-    if "untestable" in content:
-        return Untestable(**content)
-    if "rows" in content:
-        return SpeedClaim(**content)
-    return StudyClaim(**content) if "study" in content else RunsClaim(**content)
+    kinds = {"untestable": Untestable, "rows": SpeedClaim, "study": StudyClaim}
+    kind: type[Claim] = next((kinds[key] for key in kinds if key in item), RunsClaim)
+    return kind(**content)
+
+
+def _check(right: bool, message: str) -> None:
+    if not right:
+        raise ValueError(message)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    _check(value in choices, f"{name} must be one of {', '.join(choices)}, got {value!r}")

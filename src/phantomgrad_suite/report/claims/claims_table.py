@@ -1,11 +1,9 @@
 """The claims as a table: what is compared, the difference, and the verdict."""
 
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
@@ -14,9 +12,9 @@ from phantomgrad_suite.report.baselines import read_baselines
 from phantomgrad_suite.report.catalogue import CLAIMS, entry_of
 from phantomgrad_suite.report.claims.claim import Family, RunsClaim, read_claims
 from phantomgrad_suite.report.claims.evidence import Sources, signed
-from phantomgrad_suite.report.claims.inference import Outcome, Verdict, corrected, decide
-from phantomgrad_suite.report.document import Section, State, Table, section
-from phantomgrad_suite.report.inputs import read_paper, read_published
+from phantomgrad_suite.report.claims.inference import Verdict, corrected, decide
+from phantomgrad_suite.report.document import Section, Table, section
+from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.metrics import metric_of
 
@@ -30,7 +28,7 @@ class Judgement:
     """All claims of a folder of results, a line each, and the records that they were tested with.
 
     The columns are ``family``, ``title``, ``source`` and ``rank`` (primary or secondary), ``claim``
-    and ``evidence``, ``finding`` and its ``verdict``.
+    and its ``evidence``, ``outcome`` after the correction, and ``verdict``.
     """
 
     results: Path
@@ -51,11 +49,12 @@ class Judgement:
     @property
     def counts(self) -> str:
         """The numbers of verdicts by whose claims they are, primary and secondary apart."""
-        groups = self.claims.groupby(["source", "rank"], sort=False)["verdict"]
-        found = {key: _counted(verdicts) for key, verdicts in groups}
-        order = [*self.claims["source"].unique()]
-        keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
-        return "; ".join(f"{source}, {rank}: {found[source, rank]}" for source, rank in keys)
+        found = [
+            f"{source}, {rank}: {_counted(lines['verdict'])}"
+            for source, claims in self.claims.groupby("source", sort=False)
+            for rank, lines in claims.groupby("rank")
+        ]
+        return "; ".join(found)
 
     @property
     def contradicted(self) -> str:
@@ -88,21 +87,20 @@ def _judged(family: Family, sources: Sources, margin: float) -> Iterator[dict[st
     """Yield the primary claims of a family, corrected for their number, then the secondary ones."""
     for rank, claims in (("primary", family.primary), ("secondary", family.secondary)):
         found = [sources.evidence(claim, margin, family.level) for claim in claims]
-        results = [evidence.result for evidence in found]
+        outcomes = [evidence.outcome for evidence in found]
         if rank == "primary":
             tests = [i for i, claim in enumerate(claims) if isinstance(claim, RunsClaim)]
-            for i, result in zip(tests, corrected([results[i] for i in tests]), strict=True):
-                results[i] = result
+            for i, outcome in zip(tests, corrected([outcomes[i] for i in tests]), strict=True):
+                outcomes[i] = outcome
         level = f"level {family.level:g}" if family.level != _USUAL else ""
         parts = [family.title, rank if rank == "secondary" else "", level]
         about = {"family": family, "title": ", ".join(filter(None, parts)), "rank": rank}
-        for claim, evidence, result in zip(claims, found, results, strict=True):
-            finding = decide(result, family.level)
+        for claim, evidence, outcome in zip(claims, found, outcomes, strict=True):
             yield {
                 **about,
-                "source": family.source,
-                **{"claim": claim, "evidence": evidence},
-                **{"finding": finding, "verdict": finding.verdict},
+                **{"source": family.source, "claim": claim, "evidence": evidence},
+                "outcome": outcome,
+                "verdict": decide(outcome, family.level) if outcome else evidence.verdict,
             }
 
 
@@ -114,20 +112,24 @@ def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
     """
     results, claims, sources = judgement.results, judgement.claims, judgement.sources
 
-    def link(place: Path | None) -> str:
-        known = place is not None and place.exists()
-        return Path(os.path.relpath(place, page or results)).as_posix() if place and known else ""
+    def linked(verdict: str, place: Path | None) -> str:
+        if place is None or not place.exists():
+            return verdict
+        return f"[{verdict}]({Path(os.path.relpath(place, page or results)).as_posix()})"
 
-    rows = [_cells(line, link(sources.place(line.claim))) for line in claims.itertuples()]
-    titles = [*claims["title"]]
+    rows = [_cells(line) for line in claims.itertuples()]
+    places, titles = [*map(sources.place, claims["claim"])], [*claims["title"]]
     if sources.archive.folder == results / "records":  # the published ones
         log = results / "published_curves.csv"
-        rows += _logs(log, link(log))
-        titles += ["The paper's numbers in its authors' log"] * (len(rows) - len(titles))
+        logs = list(_logs(log)) if log.is_file() else []
+        rows, places = rows + logs, places + [log] * len(logs)
+        titles += ["The paper's numbers in its authors' log"] * len(logs)
+    for row, place in zip(rows, places, strict=True):
+        row["Verdict"] = linked(row["Verdict"], place)
     notes = dict.fromkeys(f"{f.title}: {f.note}" for f in claims["family"] if f.note)
     every = section("", rows, 3, blocks=titles, notes=[*CLAIMS.notes, *notes])
     first = Section(text=f"{judgement.sentence} {judgement.contradicted}")
-    return Table(CLAIMS, State.MADE, judgement.counts, (first, every))
+    return Table(CLAIMS, (first, every), summary=judgement.counts)
 
 
 def _counted(verdicts: pd.Series) -> str:
@@ -135,53 +137,47 @@ def _counted(verdicts: pd.Series) -> str:
     return ", ".join(f"{n} {v if n == 1 else v.plural}" for n, v in numbers if n)
 
 
-def _cells(line: Any, link: str) -> dict[str, str]:
-    claim, (result, shown, _), finding = line.claim, line.evidence, line.finding
-    power = result.power if isinstance(result, Outcome) else math.nan
-    p = finding.p
+def _cells(line: Any) -> dict[str, str]:
+    claim, evidence, outcome = line.claim, line.evidence, line.outcome
+    p = "" if outcome is None else f"{outcome.p:.3f}" if outcome.p >= 0.001 else "< 0.001"
+    known = outcome is not None and outcome.power == outcome.power  # not NaN
     return {
         "Claim": claim.claim,
         "In the paper": f"“{claim.words}” ({claim.place})" if claim.words else claim.place,
-        "Verdict": _linked(str(finding), link),
+        "Verdict": line.verdict + (f" ({evidence.reason})" if evidence.reason else ""),
         "Paper": claim.paper,
-        "Ours": shown.ours,
-        "Difference": shown.difference,
-        "95 % interval": shown.interval,
-        "n": shown.n,
-        "p": "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001",
-        "Power": "" if math.isnan(power) else f"{power:.2f}",
+        "Ours": evidence.ours,
+        "Difference": evidence.difference,
+        "95 % interval": evidence.interval,
+        "n": evidence.n,
+        "p": p,
+        "Power": f"{outcome.power:.2f}" if known else "",
     }
 
 
-def _linked(text: str, link: str) -> str:
-    return f"[{text}]({link})" if link else text
-
-
-def _logs(log: Path, link: str) -> Iterator[dict[str, str]]:
+def _logs(log: Path) -> Iterator[dict[str, str]]:
     """Yield the paper's numbers of which ``log``, ``published_curves.csv``, holds the runs.
 
     Mean and sample deviation of the best epochs must be those printed, up to one in the last digit.
     """
-    published = read_published(log)
+    runs = pd.read_csv(log).groupby(["row", "run"]).max()
     for number in read_paper():
         metric = metric_of(number.metric)
-        runs = published.get(number.row, {}).get(metric.curve, ())
-        best = [max(run) * metric.scale for run in runs]
-        texts = ", ".join(f"{value:.2f}" for value in best)
-        if len(best) < 2 or not number.spread:
+        if number.row not in runs.index or not number.spread:
             continue
-        ours = {number.value: fmean(best), number.spread: stdev(best)}
-        units = {printed: 10.0 ** -len(printed.partition(".")[2]) for printed in ours}
-        agree = all(abs(v - float(printed)) < units[printed] for printed, v in ours.items())
+        best = metric.scale * runs.loc[number.row, metric.curve]
+        ours = {number.value: best.mean(), number.spread: best.std()}
+        agree = all(
+            abs(value - float(printed)) < 10.0 ** -len(printed.partition(".")[2])
+            for printed, value in ours.items()
+        )
+        texts = ", ".join(f"{value:.2f}" for value in best)
         yield {
             "Claim": f"{number.model}, {number.method}, best epochs: {texts}",
             "In the paper": entry_of(number.table).label,
-            "Verdict": _linked(Verdict.HOLDS if agree else Verdict.CONTRADICTED, link),
+            "Verdict": Verdict.HOLDS if agree else Verdict.CONTRADICTED,
             "Paper": number.text,
-            "Ours": f"{fmean(best):.2f} ± {stdev(best):.2f}",
-            "Difference": signed(fmean(best) - float(number.value)),
-            "95 % interval": "",
+            "Ours": f"{best.mean():.2f} ± {best.std():.2f}",
+            "Difference": signed(best.mean() - float(number.value)),
             "n": str(len(best)),
-            "p": "",
-            "Power": "",
         }

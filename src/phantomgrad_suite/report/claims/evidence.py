@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from phantomgrad_suite.report.baselines import Baselines, baseline_of
@@ -21,7 +21,6 @@ from phantomgrad_suite.report.claims.claim import (
 )
 from phantomgrad_suite.report.claims.inference import (
     Difference,
-    Finding,
     Outcome,
     Verdict,
     equivalent,
@@ -48,15 +47,6 @@ RunsOf = Callable[[str], Mapping[tuple[int, int], Record]]
 """Gives the runs of a row by seed and fold."""
 
 
-class Shown(NamedTuple):
-    """The numbers that a table shows, as text."""
-
-    ours: str = ""
-    difference: str = ""
-    interval: str = ""
-    n: str = ""
-
-
 class Effect(NamedTuple):
     """What is measured, so that larger means as the claim says; a picture shows it.
 
@@ -72,50 +62,47 @@ class Effect(NamedTuple):
     unit: str
 
 
-_NOTHING = Shown()
+@dataclass(frozen=True)
+class Evidence:
+    """The outcome of a test or, without one, a verdict and its reason; and the numbers as text."""
 
-
-class Evidence(NamedTuple):
-    """The outcome of a test, which its family corrects, or a finding without one."""
-
-    result: Outcome | Finding
-    shown: Shown = _NOTHING
+    verdict: Verdict = Verdict.UNTESTED
+    reason: str = ""
+    outcome: Outcome | None = None
+    ours: str = ""
+    difference: str = ""
+    interval: str = ""
+    n: str = ""
     effect: Effect | None = None  # none if it has no common unit
 
-    @classmethod
-    def untested(cls, reason: str, *shown: Any) -> "Evidence":
-        """Return that of a claim that cannot be tested here, with what is ``shown`` of it."""
-        return cls(Finding(Verdict.UNTESTED, reason=reason), *shown)
 
-
+@dataclass(frozen=True)
 class Sources:
     """The records that claims are tested with."""
 
-    def __init__(self, archive: Archive, baselines: Baselines) -> None:
-        self.archive, self.baselines = archive, baselines
+    archive: Archive
+    baselines: Baselines
+
+    def evidence(self, claim: Claim, margin: float, level: float) -> Evidence:
+        """Return what the records say on a claim."""
+        if isinstance(claim, RunsClaim):
+            return evidence_of_runs(claim, self.runs_of, self.baselines, margin, level)
+        if isinstance(claim, Untestable):
+            return Evidence(reason=claim.untestable)
+        assert isinstance(claim, StudyClaim | SpeedClaim)
+        row, _, instance = claim.study.rpartition("/")
+        records = [r for r in self.archive.of(StudyRecord, row) if r.instance == instance]
+        if not records:
+            return Evidence(reason=f"{claim.study} has no record")
+        if isinstance(claim, SpeedClaim):
+            return evidence_of_speed(claim, records[0], level)
+        return evidence_of_checks(claim, records[0])
 
     def runs_of(self, row: str) -> Mapping[tuple[int, int], Record]:
         """Return the runs of a row by seed and fold."""
         found = self.archive.of(Record, row)
         matches = [(_INSTANCE.fullmatch(run.instance), run) for run in found]
         return {(int(m[1]), int(m[2] or 0)): run for m, run in matches if m}
-
-    def study(self, name: str) -> StudyRecord | None:
-        """Return the record of a study, named by row and instance, if it is there."""
-        row, _, instance = name.rpartition("/")
-        found = self.archive.of(StudyRecord, row)
-        return next((record for record in found if record.instance == instance), None)
-
-    def evidence(self, claim: Claim, margin: float, level: float) -> Evidence:
-        """Return what the records say on a claim."""
-        if isinstance(claim, RunsClaim):
-            return evidence_of_runs(claim, self.runs_of, self.baselines, margin, level)
-        if isinstance(claim, SpeedClaim):
-            return evidence_of_speed(claim, self.study(claim.study), level)
-        if isinstance(claim, StudyClaim):
-            return evidence_of_checks(claim, self.study(claim.study))
-        assert isinstance(claim, Untestable)
-        return Evidence.untested(claim.untestable)
 
     def place(self, claim: Claim) -> Path | None:
         """Return the file or folder of the records that a claim is tested with."""
@@ -130,109 +117,6 @@ class Sources:
 # Training runs
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The two sides of a claim: ``runs`` has a column for each row, by seed and fold."""
-
-    claim: RunsClaim
-    runs: pd.DataFrame
-    margin: float
-
-    @cached_property
-    def values(self) -> pd.DataFrame:
-        """The values of a and b by independent unit: seeds, or folds, averaged over seeds."""
-        pairs = list(zip(self.claim.a, self.claim.b or self.claim.a, strict=True))
-        found = [[_values(self.claim, run[a], run[b]) for a, b in pairs] for _, run in self._rows]
-        means = [[fmean(side) for side in zip(*values, strict=True)] for values in found]
-        frame = pd.DataFrame(means, index=self.runs.index, columns=["a", "b"], dtype=float)
-        unit = "fold" if self.claim.folds else "seed"
-        return frame.groupby(level=unit).agg(lambda side: side.mean(skipna=False))
-
-    @property
-    def _rows(self) -> Any:
-        return self.runs.iterrows()
-
-    @property
-    def first(self) -> Record:
-        """A run, which tells the metric."""
-        record: Record = self.runs[self.claim.a[0]].iloc[0]
-        return record
-
-    @property
-    def quantity(self) -> Quantity:
-        return QUANTITIES[self.claim.quantity]
-
-    @cached_property
-    def difference(self) -> Difference:
-        differences = (self.values["a"] - self.values["b"]).tolist()
-        return Difference.of(differences, over_folds=bool(self.claim.folds))
-
-    @property
-    def less_is_better(self) -> bool:
-        return not higher_is_better(self.first, self.quantity)
-
-    def unspread(self) -> str:
-        """Return the reason against an interval, such as values that are equal by chance."""
-        differences = self.values["a"] - self.values["b"]
-        if not all(map(math.isfinite, differences)):
-            return f"a run has no finite {self.claim.quantity}"
-        varies = self.claim.test == "varies_more"
-        sides = [self.values["a"], self.values["b"]] if varies else [differences]
-        alike = [all(math.isclose(x, side.iloc[0], abs_tol=1e-9) for x in side) for side in sides]
-        return "all values are equal, which leaves no spread to test with" if any(alike) else ""
-
-    def outcome(self, level: float) -> Outcome:
-        claim, d = self.claim, self.difference
-        if claim.test == "varies_more":
-            sides = self.values["a"].tolist(), self.values["b"].tolist()
-            return varies_more(*sides, claim.ratio, level)
-        if claim.test == "equivalent":
-            return equivalent(d, self.margin, level)
-        if claim.test == "not_worse":
-            return not_worse(-d if self.less_is_better else d, self.margin, level)
-        effect = claim.effect
-        if effect is None:
-            effect = self.margin if self.quantity.has_margin else math.nan
-        return greater(-d if claim.test == "less" else d, abs(effect), level)
-
-    def effect(self) -> Effect | None:
-        """Return the difference, positive on the claim's side; none without a unit."""
-        claim, d = self.claim, self.difference
-        if claim.test == "varies_more" or not self.quantity.has_margin:
-            return None
-        opposite = claim.test == "less" or (claim.test == "not_worse" and self.less_is_better)
-        d, sign = (-d, -1) if opposite else (d, 1)
-        effect = math.nan if claim.effect is None else abs(claim.effect)
-        paper = effect if claim.printed is None else sign * claim.printed
-        unit = "%" if is_logarithm(self.first, self.quantity) else "points"
-        around = self.margin if claim.test in ("equivalent", "not_worse") else 0.0
-        return Effect(d.mean, *d.interval(), paper, around, unit)
-
-    def shown(self) -> Shown:
-        """Return the numbers of a comparison as text."""
-        claim, d, n = self.claim, self.difference, _n(self.claim, len(self.values))
-        in_percent = is_logarithm(self.first, self.quantity)
-        unit = " %" if in_percent else ""
-        if claim.test == "varies_more":
-            known = len(self.values) > 1 and math.isfinite(d.mean)
-            spreads = [f"± {stdev(self.values[side]):.2f}{unit}" for side in "ab" if known]
-            return Shown(" against ".join(spreads), n=n)
-
-        def text(value: float) -> str:
-            if in_percent:
-                return signed(100 * math.expm1(value / 100), 1)
-            return signed(value, self.quantity.decimals)
-
-        sides = [fmean(self.values[side]) for side in ("ab" if claim.b else "a")]
-        means = [math.exp(mean / 100) if in_percent else mean for mean in sides]
-        return Shown(
-            " against ".join("—" if math.isnan(mean) else f"{mean:#.4g}" for mean in means),
-            text(d.mean) + unit if math.isfinite(d.mean) else "",
-            " to ".join(map(text, d.interval())) + unit if math.isfinite(d.error) else "",
-            n,
-        )
-
-
 def evidence_of_runs(
     claim: RunsClaim, runs_of: RunsOf, baselines: Baselines, margin: float, level: float
 ) -> Evidence:
@@ -240,31 +124,29 @@ def evidence_of_runs(
     known = {row: runs_of(row) for row in claim.rows}
     runs, missing = _complete(claim, known), _missing(claim, known)
     if runs.empty:
-        return Evidence.untested(missing)
+        return Evidence(reason=missing)
     awaited = "" if len(runs) == claim.instances else missing
     if claim.test == "fails_more":
         return _failures(claim, runs, baselines, awaited, level)
     compared = Comparison(claim, runs, margin)
     reason = awaited if len(compared.values) < _EARLY else ""
     reason = reason or _diverged(runs) or _untrained(claim.rows, claim, runs, baselines)
-    reason = reason or compared.unspread()
-    shown = compared.shown(), compared.effect()
-    if reason:
-        return Evidence.untested(reason, *shown)
+    evidence = compared.evidence(reason or compared.unspread())
+    if evidence.reason:
+        return evidence
     outcome = compared.outcome(level)
     if not awaited:
-        return Evidence(outcome, *shown)
+        return replace(evidence, outcome=outcome)
     direction = Verdict.TOWARDS if outcome.towards else Verdict.AGAINST
-    return Evidence(Finding(direction, reason=awaited), *shown)  # no test before the last seed
+    return replace(evidence, verdict=direction, reason=awaited)  # no test before the last seed
 
 
 def _complete(claim: RunsClaim, known: Mapping[str, Mapping[Any, Record]]) -> pd.DataFrame:
     """Return the runs of the first seeds of which all rows have every fold."""
     common = sorted(set.intersection(*({*runs} for runs in known.values())))
     index = pd.MultiIndex.from_tuples(common, names=["seed", "fold"])
-    runs = pd.DataFrame(
-        {row: [found[key] for key in common] for row, found in known.items()}, index, dtype=object
-    )
+    columns = {row: [found[key] for key in common] for row, found in known.items()}
+    runs = pd.DataFrame(columns, index, dtype=object)
     folds = runs.groupby(level="seed").size()
     seeds = folds.index[folds == max(1, claim.folds)][: claim.seeds]
     return runs[runs.index.isin(seeds, level="seed")]
@@ -274,17 +156,6 @@ def _missing(claim: RunsClaim, known: Mapping[str, Mapping[Any, Record]]) -> str
     wanted = claim.instances * len(claim.rows)
     there = sum(min(len(runs), claim.instances) for runs in known.values())
     return f"{there} of {wanted} runs" if there < wanted else "the rows have other seeds or folds"
-
-
-def _values(claim: RunsClaim, a: Record, b: Record) -> tuple[float, float]:
-    quantity = QUANTITIES[claim.quantity]
-    if a.diverged or b.diverged:
-        return math.nan, math.nan
-    try:
-        return quantity.of(a, b), quantity.of(b, a) if claim.b else 0.0
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        runs = " or ".join(sorted({f"{run.row}/{run.instance}" for run in (a, b)}))
-        raise UserError(f"{runs} lacks what {claim.quantity} needs ({error!r})") from error
 
 
 def _diverged(runs: pd.DataFrame) -> str:
@@ -301,7 +172,7 @@ def _untrained(
     for row in rows:
         finished = [getattr(run.result, which) for run in runs[row] if not run.diverged]
         baseline = baseline_of(runs[row].iloc[0], baselines)
-        mean = fmean(finished or [math.nan])
+        mean = float(np.mean(finished)) if finished else math.nan
         if baseline and not baseline.is_beaten_by(mean):
             found.append(f"{split_row(row)[1]} did not train: {baseline.against(mean)}")
     more = f", and {len(found) - 1} more" if found[1:] else ""
@@ -321,11 +192,125 @@ def _failures(
 
     a, b = ([failed(run) for run in runs[row]] for row in (claim.a[0], claim.b[0]))
     ours = " against ".join(f"{sum(side)} of {len(side)}" for side in (a, b)) + " failed"
-    shown = Shown(ours, n=_n(claim, len(a)))
     reason = reason or _untrained(claim.b, claim, runs, baselines)
-    if reason:
-        return Evidence.untested(reason, shown)
-    return Evidence(fails_more(a, b, claim.share, level), shown)
+    share = 1.0 if claim.effect is None else claim.effect / 100
+    outcome = None if reason else fails_more(a, b, share, level)
+    return Evidence(reason=reason, outcome=outcome, ours=ours, n=_n(claim, len(a)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The two sides of a claim: ``runs`` has a column for each row, by seed and fold."""
+
+    claim: RunsClaim
+    runs: pd.DataFrame
+    margin: float
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """The values of a and b by independent unit: seeds, or folds, averaged over seeds."""
+        pairs = list(zip(self.claim.a, self.claim.b or self.claim.a, strict=True))
+        found = [
+            [_values(self.claim, run[a], run[b]) for a, b in pairs]
+            for _, run in self.runs.iterrows()
+        ]
+        frame = pd.DataFrame(np.mean(found, axis=1), self.runs.index, ["a", "b"])
+        unit = "fold" if self.claim.folds else "seed"
+        return frame.groupby(level=unit).agg(lambda side: side.mean(skipna=False))
+
+    @property
+    def quantity(self) -> Quantity:
+        return QUANTITIES[self.claim.quantity]
+
+    @property
+    def first(self) -> Record:
+        """A run, which tells the metric."""
+        record: Record = self.runs[self.claim.a[0]].iloc[0]
+        return record
+
+    @property
+    def differences(self) -> pd.Series:
+        return self.values["a"] - self.values["b"]
+
+    @cached_property
+    def difference(self) -> Difference:
+        return Difference.of(self.differences.tolist(), over_folds=bool(self.claim.folds))
+
+    @property
+    def opposite(self) -> bool:
+        """Whether the claim is on the side of negative differences."""
+        less_is_better = not higher_is_better(self.first, self.quantity)
+        return self.claim.test == "less" or (self.claim.test == "not_worse" and less_is_better)
+
+    def unspread(self) -> str:
+        """Return the reason against an interval, such as values that are equal by chance."""
+        if not np.isfinite(self.differences).all():
+            return f"a run has no finite {self.claim.quantity}"
+        varies = self.claim.test == "varies_more"
+        sides = [self.values["a"], self.values["b"]] if varies else [self.differences]
+        alike = any(np.ptp(side) < 1e-9 for side in sides)
+        return "all values are equal, which leaves no spread to test with" if alike else ""
+
+    def outcome(self, level: float) -> Outcome:
+        """Return that of the test of the claim."""
+        claim, d = self.claim, -self.difference if self.opposite else self.difference
+        if claim.test == "varies_more":
+            ratio = 2.0 if claim.effect is None else claim.effect
+            return varies_more(self.values["a"], self.values["b"], ratio, level)
+        if claim.test in ("equivalent", "not_worse"):
+            test = equivalent if claim.test == "equivalent" else not_worse
+            return test(d, self.margin, level)
+        default = self.margin if self.quantity.has_margin else math.nan
+        return greater(d, default if claim.effect is None else abs(claim.effect), level)
+
+    def effect(self) -> Effect | None:
+        """Return the difference, positive on the claim's side; none without a unit."""
+        claim, d = self.claim, -self.difference if self.opposite else self.difference
+        if claim.test == "varies_more" or not self.quantity.has_margin:
+            return None
+        paper = math.nan if claim.effect is None else abs(claim.effect)
+        if claim.printed is not None:
+            paper = -claim.printed if self.opposite else claim.printed
+        unit = "%" if is_logarithm(self.first, self.quantity) else "points"
+        around = self.margin if claim.test in ("equivalent", "not_worse") else 0.0
+        return Effect(d.mean, *d.interval(), paper, around, unit)
+
+    def evidence(self, reason: str) -> Evidence:
+        """Return the numbers of a comparison as text, and why they are no test."""
+        claim, d, n = self.claim, self.difference, _n(self.claim, len(self.values))
+        in_percent = is_logarithm(self.first, self.quantity)
+        unit = " %" if in_percent else ""
+        if claim.test == "varies_more":
+            known = len(self.values) > 1 and math.isfinite(d.mean)
+            spreads = [f"± {std:.2f}{unit}" for std in self.values.std() if known]
+            return Evidence(reason=reason, ours=" against ".join(spreads), n=n)
+
+        def text(value: float) -> str:
+            if in_percent:
+                return signed(100 * math.expm1(value / 100), 1)
+            return signed(value, self.quantity.decimals)
+
+        sides = self.values[["a", "b"] if claim.b else ["a"]].mean(skipna=False)
+        means = np.exp(sides / 100) if in_percent else sides
+        return Evidence(
+            reason=reason,
+            ours=" against ".join("—" if math.isnan(mean) else f"{mean:#.4g}" for mean in means),
+            difference=text(d.mean) + unit if math.isfinite(d.mean) else "",
+            interval=" to ".join(map(text, d.interval())) + unit if d.error >= 0 else "",
+            n=n,
+            effect=self.effect(),
+        )
+
+
+def _values(claim: RunsClaim, a: Record, b: Record) -> tuple[float, float]:
+    quantity = QUANTITIES[claim.quantity]
+    if a.diverged or b.diverged:
+        return math.nan, math.nan
+    try:
+        return quantity.of(a, b), quantity.of(b, a) if claim.b else 0.0
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        runs = " or ".join(sorted({f"{run.row}/{run.instance}" for run in (a, b)}))
+        raise UserError(f"{runs} lacks what {claim.quantity} needs ({error!r})") from error
 
 
 def _n(claim: RunsClaim, n: int) -> str:
@@ -340,50 +325,44 @@ def signed(value: float, decimals: int = 2) -> str:
 # Studies
 
 
-def evidence_of_checks(claim: StudyClaim, record: StudyRecord | None) -> Evidence:
+def evidence_of_checks(claim: StudyClaim, record: StudyRecord) -> Evidence:
     """Return whether all checks of a claim hold, as the study has recorded them."""
-    if record is None:
-        return Evidence.untested(f"{claim.study} has no record")
-    checks = {check.claim: check for check in record.checks}
-    if unknown := [name for name in claim.checks if name not in checks]:
-        raise UserError(
-            f"{claim.study} has no check {unknown[0]!r}: choose from {', '.join(checks) or 'none'}"
-        )
-    found = [checks[name] for name in claim.checks]
-    failed = [check.claim for check in found if not check.holds]
+    known = {check.claim: check.holds for check in record.checks}
+    if missing := [name for name in claim.checks if name not in known]:
+        choices = ", ".join(known)
+        raise UserError(f"{claim.study} has no check {missing[0]!r}: choose from {choices}")
+    failed = [name for name in claim.checks if not known[name]]
+    n = len(claim.checks)
     verdict = Verdict.CONTRADICTED if failed else Verdict.HOLDS
-    shown = Shown(f"{len(found) - len(failed)} of {len(found)} checks hold")
-    return Evidence(Finding(verdict, reason="; ".join(failed)), shown)
+    return Evidence(verdict, "; ".join(failed), ours=f"{n - len(failed)} of {n} checks hold")
 
 
-def evidence_of_speed(claim: SpeedClaim, record: StudyRecord | None, level: float) -> Evidence:
+def evidence_of_speed(claim: SpeedClaim, record: StudyRecord, level: float) -> Evidence:
     """Return how many times faster a is than b per sample, by the rounds in which both were timed.
 
     The interval is a t interval of the logarithm. The claim holds if the interval is above 1 and
     reaches the paper's ratio; below that ratio, it only points towards the claim.
     """
-    if record is None:
-        return Evidence.untested(f"{claim.study} has no record")
     measured = {row["row"]: row for row in record.numbers["rows"]}
     if missing := [row for row in claim.rows.values() if row not in measured]:
         raise UserError(f"{claim.study} has no row {missing[0]}: it has {', '.join(measured)}")
-    a, b = (_per_sample(measured[claim.rows[side]], claim.part) for side in ("a", "b"))
+    a, b = (_per_sample(measured[claim.rows[side]], claim.part) for side in "ab")
     if len(a) != len(b) or len(a) < 2:
-        return Evidence.untested(f"{claim.study} has {len(a)} and {len(b)} rounds of the two rows")
-    d = Difference.of([math.log(y / x) for x, y in zip(a, b, strict=True)])
+        return Evidence(reason=f"{claim.study} has {len(a)} and {len(b)} rounds of the two rows")
+    d = Difference.of(np.log(b / a).tolist())
     mean, first, last = (math.exp(value) for value in (d.mean, *d.interval()))
-    shown = Shown(f"{mean:.2f} times", "", f"{first:.2f} to {last:.2f}", str(d.n))
-    paper = claim.ratio if claim.ratio > 1 else math.nan
     low, high = (math.exp(end) for end in d.interval(1 - level))
     return Evidence(
-        Finding(_speed(low, high, claim.ratio)),
-        shown,
-        Effect(mean, first, last, paper, 0.0, "times"),
+        _speed(low, high, claim.ratio),
+        ours=f"{mean:.2f} times",
+        interval=f"{first:.2f} to {last:.2f}",
+        n=str(d.n),
+        effect=Effect(mean, first, last, claim.ratio if claim.ratio > 1 else math.nan, 0, "times"),
     )
 
 
-def _per_sample(row: Mapping[str, Any], part: str) -> list[float]:
-    return [seconds / row["batch"] for seconds in row["seconds"][part]["samples"]]
+def _per_sample(row: Mapping[str, Any], part: str) -> np.ndarray:
+    return np.array(row["seconds"][part]["samples"]) / float(row["batch"])
 
 
 def _speed(low: float, high: float, ratio: float) -> Verdict:

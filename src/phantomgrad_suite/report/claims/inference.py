@@ -5,11 +5,12 @@ given the observed standard deviations.
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
 from scipy import integrate, stats
 
 
@@ -40,7 +41,7 @@ class Difference(NamedTuple):
         if n < 2 or not math.isfinite(mean):
             return cls(mean, math.nan, n)
         share = 1 / n + (1 / (n - 1) if over_folds else 0)
-        return cls(mean, statistics.stdev(values) * math.sqrt(share), n)
+        return cls(mean, float(np.std(values, ddof=1)) * math.sqrt(share), n)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the t interval."""
@@ -61,8 +62,7 @@ class Difference(NamedTuple):
         if not self.error > 0:
             return math.nan
         freedom = self.n - 1
-        critical = stats.t.isf(level, freedom)
-        return float(stats.nct.sf(critical, freedom, distance / self.error))
+        return float(stats.nct.sf(stats.t.isf(level, freedom), freedom, distance / self.error))
 
     def power_within(self, margin: float, level: float) -> float:
         r"""Return the power of two one-sided tests against ``margin`` if the mean is 0.
@@ -71,7 +71,7 @@ class Difference(NamedTuple):
         the true one, both tests succeed if :math:`|Z| < m - t S`, where m is the margin in these
         units and t the critical value. The integral is over the density of S.
         """
-        if not self.error > 0 or math.isnan(margin):
+        if not self.error > 0:
             return math.nan
         freedom = self.n - 1
         m, t = margin / self.error, stats.t.isf(level, freedom)
@@ -116,13 +116,12 @@ def fails_more(a: Sequence[bool], b: Sequence[bool], share: float, level: float)
     The power is that for a failing with probability ``share`` and b never.
     """
     failed = range(len(a) + 1)
-    chances = stats.binom.pmf(failed, len(a), share)
     succeeds = [_fisher(n, len(a), 0, len(b)) < level for n in failed]
     return Outcome(
         _fisher(sum(a), len(a), sum(b), len(b)),
         _fisher(sum(b), len(b), sum(a), len(a)),
         sum(a) / len(a) > sum(b) / len(b),
-        float(chances @ succeeds),
+        float(stats.binom.pmf(failed, len(a), share) @ succeeds),
     )
 
 
@@ -136,15 +135,10 @@ def varies_more(a: Sequence[float], b: Sequence[float], ratio: float, level: flo
 
     The power is that for standard deviations of this ``ratio``.
     """
-    of_a, of_b = statistics.variance(a), statistics.variance(b)
-    freedom = len(a) - 1, len(b) - 1
-    critical = stats.f.isf(level, *freedom)
-    return Outcome(
-        float(stats.f.sf(of_a / of_b, *freedom)),
-        float(stats.f.cdf(of_a / of_b, *freedom)),
-        of_a > of_b,
-        float(stats.f.sf(critical / ratio**2, *freedom)),
-    )
+    observed = float(np.var(a, ddof=1) / np.var(b, ddof=1))
+    f = stats.f(len(a) - 1, len(b) - 1)
+    power = f.sf(f.isf(level) / ratio**2)
+    return Outcome(float(f.sf(observed)), float(f.cdf(observed)), observed > 1, float(power))
 
 
 class Verdict(StrEnum):
@@ -162,51 +156,34 @@ class Verdict(StrEnum):
         return self.replace("holds", "hold").replace("points", "point")
 
 
-class Finding(NamedTuple):
-    """The verdict on a claim, the p-value behind it, if any, and why it cannot be tested."""
+def decide(outcome: Outcome, level: float) -> Verdict:
+    """Return the verdict of a test: a claim holds if it succeeds.
 
-    verdict: Verdict
-    p: float | None = None
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.verdict} ({self.reason})" if self.reason else str(self.verdict)
-
-
-def decide(result: Outcome | Finding, level: float) -> Finding:
-    """Return the finding of a test: a claim holds if it succeeds.
-
-    It is contradicted if the test of the opposite does. A finding is returned as it is.
+    It is contradicted if the test of the opposite does.
     """
-    if isinstance(result, Finding):
-        return result
-    if result.p < level:
-        return Finding(Verdict.HOLDS, result.p)
-    if result.against < level:
-        return Finding(Verdict.CONTRADICTED, result.p)
-    return Finding(Verdict.TOWARDS if result.towards else Verdict.AGAINST, result.p)
+    if outcome.p < level:
+        return Verdict.HOLDS
+    if outcome.against < level:
+        return Verdict.CONTRADICTED
+    return Verdict.TOWARDS if outcome.towards else Verdict.AGAINST
 
 
-def corrected(results: Sequence[Outcome | Finding]) -> list[Outcome | Finding]:
-    """Return the results of a family after Holm's correction, of both p-values.
+def corrected(outcomes: Sequence[Outcome | None]) -> list[Outcome | None]:
+    """Return the outcomes of a family after Holm's correction, of both p-values.
 
     What cannot be tested yet counts with p = 1, so that claims that hold before it is tested hold
     afterwards.
     """
-    sides = [
-        holm([result[side] if isinstance(result, Outcome) else 1.0 for result in results])
-        for side in (0, 1)
-    ]
+    sides = [(o.p, o.against) if o else (1.0, 1.0) for o in outcomes]
+    adjusted = zip(*map(holm, zip(*sides, strict=True)), strict=True)
     return [
-        result._replace(p=p, against=against) if isinstance(result, Outcome) else result
-        for result, p, against in zip(results, *sides, strict=True)
+        o and o._replace(p=p, against=against)
+        for o, (p, against) in zip(outcomes, adjusted, strict=True)
     ]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values after Holm's correction for their number."""
-    adjusted, largest = [1.0] * len(p_values), 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = largest
-    return adjusted
+    p = pd.Series(p_values, dtype=float).sort_values()
+    adjusted = (p * np.arange(len(p), 0, -1)).cummax().clip(upper=1.0)
+    return [float(value) for value in adjusted.sort_index()]

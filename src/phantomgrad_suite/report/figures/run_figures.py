@@ -1,4 +1,4 @@
-"""The figures of runs: scores, curves by epoch and by cost, and what was measured on the way."""
+"""The figures of runs: scores by cost, cosines along training, and the influence of λ and k."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,163 +8,15 @@ import pandas as pd
 
 from phantomgrad_suite.report.catalogue import BLOCKS, FIGURES
 from phantomgrad_suite.report.document import Table
-from phantomgrad_suite.report.experiments import kept, leaf_of, metric_of_line
-from phantomgrad_suite.report.figures.style import Dots, Lines, Plot, curve, file_name, once
+from phantomgrad_suite.report.experiments import leaf_of, metric_of_line
+from phantomgrad_suite.report.figures.style import Lines, Plot, curve, file_name, once
 from phantomgrad_suite.report.frame import by_epoch, curves_of, estimators_of, evaluations
-from phantomgrad_suite.report.results import RADII, STEP, block_titles, measured_along, records_of
-from phantomgrad_suite.runs.identity import SCALES
+from phantomgrad_suite.report.results import STEP, measured_along, records_of
 from phantomgrad_suite.runs.records import Record
 
-# The scores that are drawn, and their labels.
-_DOTS = {
-    "paper_value": "paper",
-    "best": "best epoch of each run",
-    "last": "last epoch",
-    "selected": "epoch selected on validation data",
-}
-_RADII = dict(
-    zip(RADII, (r"$\partial F / \partial h$", r"$\partial F_\lambda / \partial h$"), strict=True)
-)
-_MANY = 6  # curves in a panel
-_CONFOUNDED = "swapped"  # rows that differ in more than the gradient are compared with others only
-_THOUSANDS = "thousand evaluations of f"
 _SECONDS, _UNIT = "seconds/step_cpu", "seconds/f_cpu"  # sums by epoch; of one f, not on a GPU
+_TIME, _WORK = "processor time in thousand evaluations of f", "thousand evaluations of f"
 _BAND = "mean over runs; band: ± one standard error"
-
-
-def of_runs(table: Table) -> Iterator[Plot]:
-    """Yield all scores, the curves of each block, their costs, and what training measured."""
-    lines = table.experiments
-    for scale in ("", *SCALES):
-        yield from _scores(table, lines[lines["scale"] == scale])
-    for block, members in lines.groupby("block", sort=False):
-        if not block.endswith(_CONFOUNDED):
-            yield from _by_epoch(table, block, members)
-    yield from along_training(table)
-
-
-def _scores(table: Table, lines: pd.DataFrame) -> Iterator[Plot]:
-    """Yield the scores of all rows: a panel for each data set and block with runs of ours."""
-    ours = lines.groupby(["block", "dataset"])["n"].transform("sum") > 0
-    titles, found = block_titles(table.experiments), list[dict[str, Any]]()
-    for line in lines[ours].itertuples():
-        metric = metric_of_line(line)
-        most = 100.0 if metric.unit == "%" else np.inf
-        place = {
-            "name": label_of(line, table.experiments),
-            "family": line.family,
-            "row": f"{line.dataset}: {metric.heading}",
-            "column": titles[line.block],
-        }
-        for score, label in _DOTS.items():
-            printed = score == "paper_value"
-            spread = getattr(line, "paper_spread" if printed else f"{score}_std", np.nan)
-            x, spread = np.array([getattr(line, score, np.nan), spread or np.nan], dtype=float) * (
-                1 if printed else metric.scale
-            )
-            band = {"low": x - spread, "high": np.minimum(x + spread, most)}
-            found.append({"x": x, "label": label, **place, **band})
-    points = pd.DataFrame(
-        found, columns=["x", "low", "high", "label", "name", "family", "row", "column"]
-    )
-    points = points.dropna(subset="x")
-    points = points.sort_values(
-        "label", key=lambda c: c.map([*_DOTS.values()].index), kind="stable"
-    )
-    if len(points):
-        name = file_name(table.key, lines["scale"].iloc[0])
-        title = f"{table.entry.label}: {finding(lines) or table.entry.title}"
-        yield Dots(name, FIGURES["dots"], title, points, "whiskers: ± one standard deviation")
-
-
-def finding(lines: pd.DataFrame) -> str:
-    """Return, by data set, the last scores of implicit rows and those of phantom gradients."""
-    confounded = lines["block"].str.endswith(_CONFOUNDED)
-    shown = lines[(lines["reduction"] == "") & lines["last"].notna() & ~confounded]
-    sentences = []
-    for dataset, group in shown.groupby("dataset", sort=False):
-        metric = metric_of_line(group.iloc[0])
-        phantom = group["family"].isin(["UPG", "NPG", "one step"])
-        sides = group.loc[group["family"] == "implicit", "last"], group.loc[phantom, "last"]
-        if all(map(len, sides)):
-            implicit, others = (_span(side, metric) for side in sides)
-            sentences.append(f"{dataset}, implicit {implicit}, phantom gradients {others}")
-    return "; ".join(sentences) + (" at the last epoch" if sentences else "")
-
-
-def _span(values: pd.Series, metric: Any) -> str:
-    low, high = metric.format(values.min()), metric.format(values.max())
-    return low if low == high else f"{low} to {high}"
-
-
-def title_of(table: Table, line: Any, found: str = "") -> str:
-    """Return the title of a figure of one data set, with what was found."""
-    place = [table.entry.label, line.dataset, BLOCKS.get(line.scale or "-")]
-    return ", ".join(filter(None, place)) + (f": {found}" if found else "")
-
-
-def label_of(line: Any, lines: pd.DataFrame) -> str:
-    """Return the name of an experiment, with its model where ``lines`` have several."""
-    return f"{line.model}, {line.name}" if lines["model"].nunique() > 1 else line.name
-
-
-def _by_epoch(table: Table, block: str, members: pd.DataFrame) -> Iterator[Plot]:
-    """Yield test metric and training loss by epoch, a row of panels for each data set.
-
-    Where a data set has an implicit row, the metric is also drawn as the difference to it. Reduced
-    runs are drawn only if there are no others, and of many rows only those that the catalogue names
-    for the figures by cost.
-    """
-    found = kept(members, lambda line: _tests(line, table))
-    full = found[found["reduction"] == ""]
-    found = full if len(full) else found
-    found = found.assign(main=[leaf_of(row) in table.entry.by_cost for row in found["row"]])
-    by_data = found.groupby("dataset")["main"]
-    crowded = (by_data.transform("size") > _MANY) & by_data.transform("any")
-    shown = found[~crowded | found["main"]]
-    curves = [part for line in shown.itertuples() for part in _epochs(table, line, shown)]
-    if curves:
-        points = pd.concat(curves, ignore_index=True)
-        note = [_BAND] if points["low"].notna().any() else []
-        note += ["only the main rows are drawn"] if len(shown) < len(found) else []
-        block_title = block_titles(table.experiments)[block]
-        place = ", ".join(filter(None, [table.entry.label, block_title]))
-        title = f"{place}: {finding(shown) or 'by epoch'}"
-        name = file_name(table.key, block, "curves")
-        yield Lines(name, FIGURES["curves"], title, points, "epoch", "; ".join(note))
-
-
-def _tests(line: Any, table: Table) -> list[list[float]]:
-    return curves_of(records_of(line, table.runs), metric_of_line(line).curve)
-
-
-def _epochs(table: Table, line: Any, lines: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the curves of an experiment by epoch."""
-    metric, label = metric_of_line(line), label_of(line, lines)
-    records, row = records_of(line, table.runs), f"{line.dataset}\n{metric.heading}"
-    columns = {"test": (metric.curve, metric.scale), "training loss": ("train/loss", 1.0)}
-    for column, (name, scale) in columns.items():
-        if not (ours := curves_of(records, name)):
-            continue
-        yield mean_curve(label, ours, (row, column), scale, family=line.family)
-        if column == "test" and (pairs := _minus_implicit(table, line, lines)):
-            panel = row, "test, minus implicit"
-            yield mean_curve(label, pairs, panel, metric.scale, family=line.family)
-
-
-def _minus_implicit(table: Table, line: Any, lines: pd.DataFrame) -> list[Any]:
-    """Return the differences to the implicit run of the same seed and fold, by epoch."""
-    others = lines[(lines["family"] == "implicit") & (lines["dataset"] == line.dataset)]
-    if others.empty:
-        return []
-    implicit, name = records_of(others.iloc[0], table.runs), metric_of_line(line).curve
-    theirs = {run.instance: run.curves[name] for run in implicit if run.curves.get(name)}
-    differences = []
-    for run in records_of(line, table.runs):
-        if (ours := run.curves.get(name)) and run.instance in theirs:
-            pair = by_epoch([ours, theirs[run.instance]]).dropna(how="all")
-            differences.append((pair[0] - pair[1]).tolist())
-    return differences
 
 
 def mean_curve(
@@ -186,57 +38,79 @@ def mean_curve(
     return curve(label, x, mean, *panel, family=family, **band).dropna(subset="y")
 
 
-def by_cost(table: Table) -> Iterator[Plot]:
+def title_of(table: Table, line: Any, found: str = "") -> str:
+    """Return the title of a figure of one data set, with what was found."""
+    place = [table.entry.label, line.dataset, BLOCKS.get(line.scale or "-")]
+    return ", ".join(filter(None, place)) + (f": {found}" if found else "")
+
+
+def along_cost(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the test metric by processor time and by evaluations of f.
 
     The unit of time is an evaluation of f in the same run: seconds depend on the machine, and on
-    what else it does. The catalogue names the rows. Changed runs are left out, and so are runs of
-    unknown cost: they did not time f, or kept no weights, which count steps.
+    what else it does. Where runs did not time f, or kept no weights, which count steps, the metric
+    is drawn by epoch. The catalogue may name the rows. Searches are left out, and reduced runs
+    where there are others.
     """
-    lines = table.experiments
-    named = kept(lines, lambda line: leaf_of(line.row) in table.entry.by_cost)
-    timed = kept(named[named["reduction"] == ""], lambda line: _timed(line, table))
-    for (block, dataset), group in timed.groupby(["block", "dataset"], sort=False):
-        curves, costs = [], dict[tuple[str, str], float]()
-        for line in group.itertuples():
-            records, metric, label = (
-                _timed(line, table),
-                metric_of_line(line),
-                label_of(line, group),
+    named, lines = table.entry.by_cost, table.experiments
+    lines = lines[(lines["n"] > lines["lost"]) & (lines["searched"] == "")]
+    full = lines[lines["reduction"] == ""]
+    shown = full if len(full) else lines
+    shown = shown[shown["row"].map(leaf_of).isin(named)] if named else shown
+    for (block, _), group in shown.groupby(["block", "dataset"], sort=False):
+        records = {line.experiment: records_of(line, table.runs) for line in group.itertuples()}
+        timed = {key: found for key, runs in records.items() if (found := _timed(runs))}
+        curves = [
+            curve
+            for line in group.itertuples()
+            if line.experiment in (timed or records)
+            for curve in _by_cost(
+                line, (timed or records)[line.experiment], _COSTS if timed else _EPOCH
             )
-            tests, row = curves_of(records, metric.curve), f"{dataset}\n{metric.heading}"
-            spent = {
-                f"processor time in {_THOUSANDS}": [processor_time(run) for run in records],
-                _THOUSANDS: [evaluations(run) / 1e3 for run in records],
-            }
-            for column, each in spent.items():
-                x = np.mean([cost[: min(map(len, tests))] for cost in each], axis=0)
-                costs[column, line.family] = min(x[-1], costs.get((column, line.family), np.inf))
-                curves.append(mean_curve(label, tests, (row, column), metric.scale, x, line.family))
-        first, points = next(group.itertuples()), pd.concat(curves, ignore_index=True)
-        name = file_name(table.key, block, first.key.lower(), "cost")
-        title = title_of(table, first, _cost_finding(costs))
-        note = _BAND if points["low"].notna().any() else ""
-        yield Lines(name, FIGURES["cost"], title, points, note=note, log="x")
+        ]
+        if curves:
+            points, first = pd.concat(curves, ignore_index=True), next(group.itertuples())
+            kind, finding = "cost" if timed else "curves", _cheapest(points) or _ends(points)
+            name = file_name(table.key, block, first.key.lower(), kind)
+            note = _BAND if points["low"].notna().any() else ""
+            about = name, FIGURES[kind], title_of(table, first, finding)
+            yield Lines(*about, points, note=note, log="x" if timed else "")
 
 
-def _timed(line: Any, table: Table) -> list[Record]:
-    return [
-        run
-        for run in records_of(line, table.runs)
-        if "last" in run.weights and {_SECONDS, _UNIT} <= run.curves.keys()
-    ]
+def _timed(records: Sequence[Record]) -> list[Record]:
+    return [r for r in records if "last" in r.weights and {_SECONDS, _UNIT} <= r.curves.keys()]
 
 
-def _cost_finding(costs: dict[tuple[str, str], float]) -> str:
+def _by_cost(line: Any, records: Sequence[Record], costs: Any) -> Iterator[pd.DataFrame]:
+    """Yield the mean test metric of an experiment by the mean of each cost."""
+    metric = metric_of_line(line)
+    row, runs = (
+        f"{line.dataset}\n{metric.heading}",
+        [r for r in records if metric.curve in r.curves],
+    )
+    if tests := curves_of(runs, metric.curve):
+        for column, cost in costs.items():
+            x = by_epoch([cost(run)[: min(map(len, tests))] for run in runs]).mean(axis=1)
+            yield mean_curve(line.name, tests, (row, column), metric.scale, x, line.family)
+
+
+def _cheapest(points: pd.DataFrame) -> str:
     """Return the shares of implicit training's time and evaluations that the cheapest takes."""
-    totals = pd.Series(costs).unstack()
-    if "implicit" not in totals or totals.shape[1] < 2:
+    ends = points.groupby(["column", "family", "label"], sort=False)["x"].last()
+    totals = ends.groupby(level=["column", "family"], sort=False).min().unstack()
+    if "implicit" not in totals or totals.shape[1] < 2 or _WORK not in totals.index:
         return ""
     shares = totals.drop(columns="implicit").div(totals["implicit"], axis=0)
-    family = shares.loc[_THOUSANDS].idxmin()
-    time, work = (f"{100 * share:.0f} %" for share in shares[family])
+    family = shares.loc[_WORK].idxmin()
+    time, work = (f"{100 * shares.loc[column, family]:.0f} %" for column in (_TIME, _WORK))
     return f"{family} takes {time} of implicit's processor time, {work} of its evaluations"
+
+
+def _ends(points: pd.DataFrame) -> str:
+    """Return the lowest and the highest end of the curves."""
+    ends = points.groupby("label", sort=False)["y"].last()
+    low, high = (f"{ends[label]:.1f} ({label})" for label in (ends.idxmin(), ends.idxmax()))
+    return f"last epochs from {low} to {high}"
 
 
 def processor_time(record: Record) -> np.ndarray:
@@ -245,41 +119,31 @@ def processor_time(record: Record) -> np.ndarray:
     return np.cumsum(steps / (1e3 * np.nanmedian(f)))
 
 
+def _epochs(record: Record) -> np.ndarray:
+    return np.arange(1, 1 + max(map(len, record.curves.values())))
+
+
+_EPOCH = {"epoch": _epochs}
+_COSTS = {_TIME: processor_time, _WORK: lambda run: evaluations(run) / 1e3}
+
+
 def along_training(table: Table) -> Iterator[Plot]:
-    """Yield, for each data set, the cosines along exact training, and the radii of all rows."""
-    found = measured_along(table.experiments, table.runs)
-    found = found.sort_values("scale", ascending=False, kind="stable")
-    for (block, dataset), group in found.groupby(["block", "dataset"], sort=False):
+    """Yield, for each data set, the cosines of phantom gradients along exact training."""
+    measured = measured_along(table.experiments, table.runs)
+    measured = measured.sort_values("scale", ascending=False, kind="stable")
+    for (block, dataset), group in measured.groupby(["block", "dataset"], sort=False):
         exact = group[group["form"] == ""]
-        drawn = {
-            "cosines": [
-                c for x in (exact if len(exact) else group).itertuples() for c in _cosines(x, table)
-            ],
-            "radius": [c for x in group.itertuples() for c in _radii(x, table)],
-        }
-        first = next(group.itertuples())
-        # None of cosines, for example, if no estimator was measured.
-        for kind, curves in ((kind, curves) for kind, curves in drawn.items() if curves):
-            points = once(pd.concat(curves, ignore_index=True))
-            title = title_of(table, first, _ALONG[kind](points))
-            name = file_name(table.key, block, first.key.lower(), kind)
-            note = _BAND if points["low"].notna().any() else ""
-            caption = FIGURES[kind].format(dataset=dataset)
-            yield Lines(name, caption, title, points, "training step", note, share="all")
-
-
-def _least_cosine(points: pd.DataFrame) -> str:
-    means = points.groupby("label")["y"].mean()
-    return f"mean cosines are at least {means.min():.2f} ({means.idxmin()})"
-
-
-def _last_radii(points: pd.DataFrame) -> str:
-    of_f = points[points["column"] == _RADII["precision/spectral_radius/F"]]
-    last = of_f.drop_duplicates("label", keep="last")["y"]
-    return f"the spectral radius of F ends at {last.min():.2f} to {last.max():.2f}"
-
-
-_ALONG = {"cosines": _least_cosine, "radius": _last_radii}
+        shown = exact if len(exact) else group
+        curves = [c for line in shown.itertuples() for c in _cosines(line, table)]
+        if not curves:
+            continue
+        points, first = once(pd.concat(curves, ignore_index=True)), next(group.itertuples())
+        means = points.groupby("label")["y"].mean()
+        found = f"mean cosines are at least {means.min():.2f} ({means.idxmin()})"
+        about = FIGURES["cosines"].format(dataset=dataset), title_of(table, first, found)
+        name = file_name(table.key, block, first.key.lower(), "cosines")
+        note = _BAND if points["low"].notna().any() else ""
+        yield Lines(name, *about, points, "training step", note, share="all")
 
 
 def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
@@ -288,15 +152,53 @@ def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
     x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
     for name, (form, label) in estimators_of(records[0]).items():
         if runs := curves_of(records, f"precision/{name}/cosine"):
-            family = "one step" if label == "A(1, 1.0)" else form.replace("I", "i")
-            column = "implicit, truncated" if form == "Implicit" else "phantom gradients"
-            label = label if form == "Implicit" else f"{form} {label}"
+            implicit = form == "Implicit"
+            family = "one step" if label == "A(1, 1.0)" else "implicit" if implicit else form
+            column = "implicit, truncated" if implicit else "phantom gradients"
+            label = label if implicit else f"{form} {label}"
             yield mean_curve(label, runs, (row, column), x=x, family=family)
 
 
-def _radii(line: Any, table: Table) -> Iterator[pd.DataFrame]:
-    records = records_of(line, table.runs)
-    x = curves_of(records, STEP)[0]
-    for name, column in _RADII.items():
-        if runs := curves_of(records, name):
-            yield mean_curve(line.name, runs, ("spectral radius", column), x=x, family=line.family)
+def sweeps(table: Table) -> Iterator[Plot]:
+    """Yield the test metric at the last epoch by k: a panel for each form, a curve for each λ."""
+    lines = table.experiments
+    swept = lines[(lines["form"] != "") & (lines["n"] > lines["lost"])]
+    for block, found in swept.groupby("block", sort=False):
+        found = found.sort_values(["form", "damping", "steps"], ascending=[False, True, True])
+        first = next(found.itertuples())
+        metric = metric_of_line(first)
+        last = metric.scale * found["last"]
+        found = found.assign(y=last, error=metric.scale * _within_errors(found, table.runs))
+        points = pd.concat(
+            [_by_steps(key, x) for key, x in found.groupby(["form", "damping"], sort=False)]
+        )
+        notes = ["mean over the runs; band: ± one standard error"]
+        notes += [*dict.fromkeys(filter(None, found["variant"]))]
+        notes += [
+            f"{x.method}: {x.fate}" for x in lines[lines["block"] == block].itertuples() if x.fate
+        ]
+        name, caption = file_name(table.key, str(block)), FIGURES["sweep"].format(line=first)
+        title = title_of(table, first, _ends(found.assign(label=found["method"])))
+        points = points.assign(row=f"{metric.heading}\nlast epoch")
+        yield Lines(name, caption, title, points, "k", "; ".join(notes), "x", "row")
+
+
+def _by_steps(key: Any, group: pd.DataFrame) -> pd.DataFrame:
+    (form, damping), y, error = key, group["y"], group["error"]
+    label, band = f"{form}, λ = {damping}", {"low": y - error, "high": y + error}
+    return curve(label, group["steps"], y, column=form, family=form, **band)
+
+
+def _within_errors(lines: pd.DataFrame, runs: pd.DataFrame) -> Any:
+    """Return standard errors without what runs of one seed and fold have in common.
+
+    They are within-subject errors (Morey, 2008), over the seeds and folds that all lines have.
+    """
+    finished = runs[~runs["diverged"] & runs["experiment"].isin(lines["experiment"])]
+    values = finished.pivot(index="experiment", columns="instance", values="last")
+    values = values.loc[lines["experiment"]].dropna(axis=1)
+    n, shared = values.shape
+    if n < 2 or shared < 2:
+        return np.nan
+    errors = (values - values.mean()).std(axis=1) * np.sqrt(n / (n - 1) / shared)
+    return errors.to_numpy()

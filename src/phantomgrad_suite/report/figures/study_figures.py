@@ -1,24 +1,19 @@
-"""The figures of the studies: Figures 1 and 4, Table 2, the theorems, throughput, gradients."""
+"""The figures of the studies: Figures 1 and 4, and Table 2."""
 
-import re
 from collections.abc import Iterator
-from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.report.document import Table
-from phantomgrad_suite.report.figures.style import FAMILIES, Dots, Lines, Plot, curve, once
-from phantomgrad_suite.report.studies import costs, gradients, parts, precision
-from phantomgrad_suite.report.studies.theorems import first_of, gradient_name
+from phantomgrad_suite.report.figures.style import FAMILIES, Lines, Plot, curve, once
+from phantomgrad_suite.report.studies import costs, parts, precision
 from phantomgrad_suite.runs.records import StudyRecord
 
 _LOW, _HIGH = 0, 4  # of the quantiles of Figure 4
 _RESOLUTION = 1e-6  # of a cosine in float32
 _ALIKE = 1.1  # the factor below which condition numbers give columns that look the same
-_ROUNDING = 1e-13  # of the errors of Theorem 2
 _ACROSS = 3  # levels of Figure 4
 _SOLVED = {"angle": r"$1 - \cos(\hat{g}, g)$", "l1_norm": r"$\|\hat{g}\|_1$"}
 
@@ -44,7 +39,7 @@ def cosines(table: Table) -> Iterator[Plot]:
     title = f"{table.entry.label}: {found}"
     note = "median; band: 1 % to 99 % of the samples"
     about = table.key, FIGURES["figure1"], title
-    yield Lines(*about, points, "k", note, log="x", ticks=sorted(points["x"].unique()))
+    yield Lines(*about, points, "k", note, log="x")
 
 
 def iterations(table: Table) -> Iterator[Plot]:
@@ -89,9 +84,8 @@ def _by_iteration(method: parts.Numbers, quantity: str, row: str, column: str) -
         values = np.maximum(1 - values[:, ::-1], _RESOLUTION)
     first = 0 if method["damping"] is None else 1
     band = {"low": values[:, _LOW], "high": values[:, _HIGH]}
-    family = method["name"] if method["name"] in FAMILIES else "implicit"
     x, y = range(first, first + len(values)), values[:, precision.MEDIAN]
-    return curve(precision.solver_name(method), x, y, row, column, family=family, **band)
+    return curve(precision.solver_name(method), x, y, row, column, family=_family(method), **band)
 
 
 def scaling(table: Table) -> Iterator[Plot]:
@@ -103,7 +97,7 @@ def scaling(table: Table) -> Iterator[Plot]:
             scale * np.array(method[quantity]),
             parts.device_label(record),
             f"{title} ({unit})",
-            family=_family(method["name"]),
+            family=_family(method),
         )
         for record in table.studies
         for method in record.numbers["methods"]
@@ -119,80 +113,6 @@ def scaling(table: Table) -> Iterator[Plot]:
     yield Lines(*about, pd.concat(curves, ignore_index=True), "k or K", "medians")
 
 
-def _family(name: str) -> str:
-    """Return the family of an estimator from the first word of its recorded name."""
-    families = {family.lower(): family for family in FAMILIES} | {"one": "one step"}
-    families |= {"preconditioned": "implicit", "reversible": "BPTT"}
-    return families.get(re.split(r"[ ,]", name)[0].lower(), "")
-
-
-def phases(table: Table) -> Iterator[Plot]:
-    """Yield the time per sample of each phase, a panel for each record."""
-    found, faster = [], []
-    for record in table.studies:
-        rows = record.numbers["rows"]
-        unit = rows[0]["unit"].removesuffix("s")
-        panel = f"{parts.hardware_label(record)}: milliseconds per {unit}"
-        faster += [row["faster"]["step"] for row in rows if row["faster"]]
-        for name, row in zip(costs.row_names(rows), rows, strict=True):
-            for phase in ("step", "forward", "backward"):
-                quartiles = 1e3 * np.array(row["seconds"][phase]["quartiles"]) / row["batch"]
-                values = dict(zip(("low", "x", "high"), quartiles, strict=True))
-                method = row["label"]["method"].removeprefix("JR + ")
-                place = {"row": panel, "column": "", "family": _family(method)}
-                found.append({**values, "label": phase, "name": name, **place})
-    if not found:
-        return
-    times = f"{min(faster):.1f} to {max(faster):.1f}" if faster else "1"
-    title = f"{table.entry.label}: steps {times} times as fast as implicit's"
-    about = table.key, FIGURES[table.key], title
-    yield Dots(*about, pd.DataFrame(found), "medians; whiskers: quartiles", log=True)
-
-
-def theorems(table: Table) -> Iterator[Plot]:
-    """Yield the errors of Theorem 2 by k, and the squared gradient of Theorem 3 by step."""
-    if record := first_of(table.studies, "theorems/series"):
-        steps, curves = record.numbers["steps"], []
-        for case in record.numbers["neumann"]:
-            errors = [error if error > _ROUNDING else np.nan for error in case["error"]]
-            label, column = rf"$\lambda = {case['damping']:g}$", f"$L_h = {case['lipschitz']:g}$"
-            curves.append(curve(label, steps, errors, "relative error", column))
-        rates = [case["rate"] for case in record.numbers["neumann"]]
-        title = f"Theorem 2: each step multiplies the error by {min(rates):.2f} to {max(rates):.2f}"
-        about = "theorem2", FIGURES["theorem2"], title
-        yield Lines(*about, pd.concat(curves, ignore_index=True), "k", log="y", share="all")
-    if record := first_of(table.studies, "theorems/sgd"):
-        steps, row = record.numbers["steps"], r"$\|\nabla R(W_n)\|^2$"
-        curves = [
-            curve(gradient_name(x), steps, x["square"], row, family=_family(gradient_name(x)))
-            for x in record.numbers["gradients"]
-        ]
-        last = [x["square"][-1] for x in record.numbers["gradients"]]
-        title = f"Theorem 3: SGD ends at a squared gradient of {min(last):.1g} to {max(last):.1g}"
-        about, note = ("theorem3", FIGURES["theorem3"], title), "means over the seeds"
-        points = pd.concat(curves, ignore_index=True)
-        yield Lines(*about, points, "step n", note, log="xy")
-
-
-def by_cost(table: Table) -> Iterator[Plot]:
-    """Yield the error of the direction of each gradient estimator against what it costs."""
-    curves = []
-    for record in table.studies:
-        name = parts.with_instance(record, gradients.setting_name(record), table.studies)
-        rows = gradients.estimators(record)
-        for cost in gradients.COSTS:
-            groups: list[tuple[str, Any]] = [("Pareto front", gradients.front(rows, cost))]
-            groups += [(label, list(group)) for label, group in groupby(rows, _series)]
-            for label, group in groups:
-                errors = np.maximum([1 - row["cosine"] for row in group], _RESOLUTION)
-                x, panel = [row[cost] for row in group], (f"{name}\n1 - cosine", cost)
-                curves.append(curve(label, x, errors, *panel, family=_family(label)))
-    title = f"{table.entry.label}: what a direction costs; lower and further left is better"
-    about = table.key, FIGURES[table.key], title
-    yield Lines(*about, pd.concat(curves, ignore_index=True), log="xy")
-
-
-def _series(row: parts.Numbers) -> str:
-    """Return the name of an estimator without its k or tolerance, but with its λ."""
-    name = re.sub(r" A\(\d+, (.+)\)$", r", λ = \1", row["name"])
-    return name.partition(", tol")[0]
+def _family(method: parts.Numbers) -> str:
+    """Return the family of a method of Table 2 or Figure 4: all but phantom gradients solve."""
+    return method["name"] if method["name"] in FAMILIES else "implicit"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.document import Section, State, Table
+from phantomgrad_suite.report.document import Section, Table
 from phantomgrad_suite.report.studies import (
     baselines,
     costs,
@@ -32,20 +32,4 @@ def table_of_studies(entry: Entry, records: Records) -> Table:
     if records:
         sections += STUDIES[entry.key](entry, records)
         sections += [Section(notes=tuple(entry.notes)), checks(records)]
-    return Table(entry, *_state(entry, records), tuple(sections), studies=tuple(records))
-
-
-def _state(entry: Entry, records: Records) -> tuple[State, str]:
-    rows = {record.row for record in records}
-    missing = [part for part, row in entry.parts.items() if row not in rows]
-    full = sum(record.protocol == "full" for record in records)
-    failed = sum(not check.holds for record in records for check in record.checks)
-    if not records:
-        return State.MISSING, ""
-    if missing:
-        return State.PARTLY, f"not {', '.join(missing)}"
-    if full < len(records):
-        detail = f"{full} of {len(records)} studies in full"
-        return State.PARTLY if full else State.REDUCED, detail
-    verb = "check does" if failed == 1 else "checks do"
-    return State.MADE, f"{failed} {verb} not hold" if failed else ""
+    return Table(entry, tuple(sections), studies=tuple(records))

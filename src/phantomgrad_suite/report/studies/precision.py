@@ -1,7 +1,7 @@
 """Figures 1 and 4 as tables: gradients in the synthetic setting, and under ill-conditioning."""
 
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import groupby
 
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.document import DASH, Section, section
@@ -14,16 +14,14 @@ MEDIAN = 2  # of the quantiles of Figure 4
 def synthetic(entry: Entry, records: Records) -> Iterator[Section]:
     """Yield the mean cosines and norm ratios of all estimates, a section for each F."""
     for record in by_nonlinearity(records):
-        columns = {f"{form}, λ = {d}": found for (form, d), found in by_form(record).items()}
-        rows = []
-        for i, first in enumerate(next(iter(columns.values()))):
-            row = {"k": str(first["steps"])}
-            for name, column in columns.items():
-                cosines = [column[i][which]["mean"] for which in ("states", "rows")]
-                row[name] = f"{cosines[0]:.4f} ({cosines[1]:.4f})"
-            for name, column in columns.items():
-                row[f"norm, {name}"] = f"{column[i]['norm_ratio']['mean']:.3f}"
-            rows.append(row)
+        rows: dict[int, dict[str, str]] = defaultdict(dict)
+        norms: dict[int, dict[str, str]] = defaultdict(dict)
+        for (form, damping), estimates in by_form(record).items():
+            for estimate in estimates:
+                k, name = estimate["steps"], f"{form}, λ = {damping}"
+                states, cosines = (estimate[which]["mean"] for which in ("states", "rows"))
+                rows[k][name] = f"{states:.4f} ({cosines:.4f})"
+                norms[k][f"norm, {name}"] = f"{estimate['norm_ratio']['mean']:.3f}"
         exact = record.numbers["exact"]
         text = entry.text["section"].format(
             **record.setting,
@@ -32,51 +30,52 @@ def synthetic(entry: Entry, records: Records) -> Iterator[Section]:
             residual=exact["residual"]["percentiles"][-1],
         )
         title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
-        yield section(title, rows, words=0, text=text)
+        cells = [{"k": str(k), **rows[k], **norms[k]} for k in rows]
+        yield section(title, cells, words=0, text=text)
 
 
 def by_nonlinearity(records: Records) -> list[StudyRecord]:
     """Return the records by their F, that of the paper first, of each F those of most samples."""
 
-    def order(record: StudyRecord) -> tuple[bool, str]:
-        return record.setting["nonlinearity"] != "tanh", record.setting["nonlinearity"]
+    def order(record: StudyRecord) -> tuple[bool, str, int]:
+        form = record.setting["nonlinearity"]
+        return form != "tanh", form, -record.setting["samples"]
 
-    found: list[StudyRecord] = []
-    for _, group in groupby(sorted(records, key=order), order):
-        same = list(group)
-        most = max(record.setting["samples"] for record in same)
-        found += [record for record in same if record.setting["samples"] == most]
-    return found
+    most = {order(record)[:2]: order(record) for record in sorted(records, key=order, reverse=True)}
+    found = [record for record in records if most[order(record)[:2]] == order(record)]
+    return sorted(found, key=order)
 
 
 def by_form(record: StudyRecord) -> dict[tuple[str, float], list[Numbers]]:
     """Return the estimates by k, for each form and λ."""
-    found: dict[tuple[str, float], list[Numbers]] = {}
+    found: dict[tuple[str, float], list[Numbers]] = defaultdict(list)
     for estimate in sorted(record.numbers["estimates"], key=lambda e: (e["form"], e["damping"])):
-        found.setdefault((estimate["form"], estimate["damping"]), []).append(estimate)
+        found[estimate["form"], estimate["damping"]].append(estimate)
     return found
 
 
 def conditioning(entry: Entry, records: Records) -> Iterator[Section]:
     """Yield the medians after the last iteration, a section for each F."""
+    formats = {
+        "Objective": ("objective", ".2e"),
+        "Relative error": ("relative_error", ".2e"),
+        "Cosine": ("cosine", ".4f"),
+        "L1 norm": ("l1_norm", ".4g"),
+    }
     for record in records:
         rows = [
             {
                 "L": f"{level['lipschitz']}",
                 "κ": f"{level['condition']:.3g}",
                 "Method": solver_name(method),
-                "Objective": _number(method["objective"][-1][MEDIAN], ".2e"),
-                "Relative error": _number(method["relative_error"][-1][MEDIAN], ".2e"),
-                "Cosine": _number(method["cosine"][-1][MEDIAN], ".4f"),
-                "L1 norm": _number(method["l1_norm"][-1][MEDIAN], ".4g"),
+                **{n: _number(method[q][-1][MEDIAN], how) for n, (q, how) in formats.items()},
                 "of g": _number(level["l1_norm"][MEDIAN], ".4g"),
             }
             for level in record.numbers["levels"]
             for method in level["methods"]
         ]
         title = f"F: {with_instance(record, record.setting['nonlinearity'], records)}"
-        text = entry.text["section"].format(**record.setting)
-        yield section(title, rows, words=3, text=text)
+        yield section(title, rows, words=3, text=entry.text["section"].format(**record.setting))
 
 
 def solver_name(method: Numbers) -> str:

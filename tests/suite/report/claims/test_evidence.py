@@ -47,10 +47,14 @@ def judged(asked, rows, baselines=None):
     return evidence_of_runs(asked, rows.__getitem__, baselines or {}, 1.0, 0.05)
 
 
+def verdict(evidence):
+    return decide(evidence.outcome, 0.05) if evidence.outcome else evidence.verdict
+
+
 def reason(asked, rows, baselines=None):
-    result = judged(asked, rows, baselines).result
-    assert decide(result, 0.05).verdict == Verdict.UNTESTED
-    return result.reason
+    found = judged(asked, rows, baselines)
+    assert verdict(found) == Verdict.UNTESTED
+    return found.reason
 
 
 def must_beat(score, name="RBF-SVM", metric="accuracy"):
@@ -60,58 +64,53 @@ def must_beat(score, name="RBF-SVM", metric="accuracy"):
 def test_pairs_are_those_of_the_first_seeds_that_all_rows_have():
     rows = {"a": seeds(0.81, 0.82, 0.84, 0.1), "b": seeds(0.80, 0.80, 0.80, 0.9)}
     found = judged(claim(), rows)
-    d = Difference.of([1.0, 2.0, 4.0])
-    assert found.result.p == pytest.approx(d.p_above(0))
-    assert found.shown[:2] == ("82.33 against 80.00", "+2.33")
-    assert found.shown.n == "3"
+    assert found.outcome.p == pytest.approx(Difference.of([1.0, 2.0, 4.0]).p_above(0))
+    assert (found.ours, found.difference, found.n) == ("82.33 against 80.00", "+2.33", "3")
     del rows["b"][0, 0]
-    assert judged(claim(seeds=2), rows).shown[:2] == ("83.00 against 80.00", "+3.00")
+    assert judged(claim(seeds=2), rows).ours == "83.00 against 80.00"
 
 
 def test_missing_runs_are_counted():
     rows = {"a": seeds(0.81, 0.82, 0.83), "b": seeds(0.80, 0.80)}
     assert reason(claim(), rows) == "5 of 6 runs"
-    assert judged(claim(), rows).shown.n == "2 of 3"
+    assert judged(claim(), rows).n == "2 of 3"
     assert reason(claim(), {"a": {}, "b": {}}) == "0 of 6 runs"
     rows["b"] = runs({1: 0.8, 2: 0.8, 3: 0.8})
     assert reason(claim(), rows) == "the rows have other seeds or folds"
 
 
-@pytest.mark.parametrize(("b", "verdict"), [(0.80, Verdict.TOWARDS), (0.90, Verdict.AGAINST)])
-def test_three_seeds_of_more_have_a_direction_and_no_test(b, verdict):
+@pytest.mark.parametrize(("b", "direction"), [(0.80, Verdict.TOWARDS), (0.90, Verdict.AGAINST)])
+def test_three_seeds_of_more_have_a_direction_and_no_test(b, direction):
     rows = {"a": seeds(0.81, 0.82, 0.83, 0.84), "b": seeds(b, b, b)}
     found = judged(claim(seeds=4), rows)
-    assert decide(found.result, 1.0) == (verdict, None, "7 of 8 runs")
-    assert (found.shown.n, found.effect is None) == ("3 of 4", False)
+    assert (found.verdict, found.outcome, found.reason) == (direction, None, "7 of 8 runs")
+    assert (found.n, found.effect is None) == ("3 of 4", False)
 
 
-def test_lists_of_rows_are_averaged_within_a_seed():
+def test_rows_are_averaged_within_a_seed_and_seeds_within_a_fold():
     rows = {"a": seeds(0.80, 0.82), "c": seeds(0.90, 0.94), "b": seeds(0.80, 0.80)}
     rows["d"] = seeds(0.80, 0.80)
     found = judged(claim(a=("a", "c"), b=("b", "d"), seeds=2), rows)
-    assert found.shown.n == "2"
-    assert found.result.p == pytest.approx(Difference.of([5.0, 8.0]).p_above(0))
-
-
-def test_seeds_are_averaged_within_a_fold():
+    assert found.outcome.p == pytest.approx(Difference.of([5.0, 8.0]).p_above(0))
     values = {(s, f): 0.8 + (1 + s) * (1 + f) / 100 for s in range(2) for f in range(3)}
     rows = {"a": runs(values), "b": runs(dict.fromkeys(values, 0.80))}
     found = judged(claim(seeds=2, folds=3), rows)
     d = Difference.of([1.5, 3.0, 4.5], over_folds=True)
-    assert found.result.p == pytest.approx(d.p_above(0))
-    assert found.shown.interval == " to ".join(f"{end:+.2f}" for end in d.interval())
-    assert found.shown.n == "3"
+    assert found.outcome.p == pytest.approx(d.p_above(0))
+    assert found.interval == " to ".join(f"{end:+.2f}" for end in d.interval())
+    assert found.n == "3"
     del rows["a"][1, 2]
     found = judged(claim(seeds=2, folds=3), rows)
-    assert (found.result.verdict, found.result.reason) == (Verdict.TOWARDS, "11 of 12 runs")
-    assert found.shown.difference == "+2.00"  # of the complete seed
+    assert (found.verdict, found.reason) == (Verdict.TOWARDS, "11 of 12 runs")
+    assert found.difference == "+2.00"  # of the complete seed
 
 
 def test_means_of_survivors_are_no_evidence():
     rows = {"a": seeds(0.81, 0.82, 0.83), "b": seeds(0.60, 0.61, 0.62)}
     rows["b"][1, 0] = diverged(rows["b"][1, 0])
     assert reason(claim(), rows) == "a run diverged in 1 of 3 pairs"
-    assert judged(claim(), rows).shown == ("— against —", "", "", "3")
+    found = judged(claim(), rows)
+    assert (found.ours, found.difference, found.interval) == ("— against —", "", "")
     assert "diverged" in reason(claim(test="varies_more"), rows)
 
 
@@ -120,13 +119,13 @@ def test_rows_must_beat_the_baselines_with_the_result_that_is_compared(quantity,
     rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.45, 0.46, 0.47)}  # best: 0.99
     found = judged(claim(quantity=quantity, seeds=2), rows, must_beat(0.48))
     if trained:
-        assert "equal" in found.result.reason  # all best epochs are alike
+        assert "equal" in found.reason  # all best epochs are alike
         return
-    assert found.result.reason == "b did not train: 45.50 against 48.00 %, RBF-SVM"
-    assert found.shown.ours == "81.50 against 45.50"
+    assert found.reason == "b did not train: 45.50 against 48.00 %, RBF-SVM"
+    assert found.ours == "81.50 against 45.50"
     both = {"a": rows["b"], "b": rows["b"]}
     assert reason(claim(), both, must_beat(0.48)).endswith("RBF-SVM, and 1 more")
-    assert decide(judged(claim(), rows).result, 0.05).verdict == Verdict.HOLDS  # no baselines
+    assert verdict(judged(claim(), rows)) == Verdict.HOLDS  # no baselines
 
 
 def test_perplexities_must_be_smaller():
@@ -136,9 +135,8 @@ def test_perplexities_must_be_smaller():
 
     rows = {"a": texts(110.0, 111.0, 112.0), "b": texts(100.0, 100.0, 100.0)}
     found = judged(claim(), rows, must_beat(120.0, metric="perplexity"))
-    assert found.shown[:2] == ("111.0 against 100.0", "+11.0 %")
-    worse = judged(claim(test="not_worse"), rows)
-    assert decide(worse.result, 0.05).verdict == Verdict.CONTRADICTED
+    assert (found.ours, found.difference) == ("111.0 against 100.0", "+11.0 %")
+    assert verdict(judged(claim(test="not_worse"), rows)) == Verdict.CONTRADICTED
     name = "Kneser-Ney, order 3"
     text = reason(claim(), rows, must_beat(105.0, name, "perplexity"))
     assert text == f"a did not train: 111.00 against 105.00, {name}"
@@ -150,12 +148,12 @@ def test_runs_that_diverge_or_do_not_train_fail():
     rows["a"][0, 0] = diverged(rows["a"][0, 0])
     asked = claim(test="fails_more", seeds=5)
     found = judged(asked, rows, must_beat(0.5))
-    assert found.shown == ("4 of 5 against 0 of 5 failed", "", "", "5")
-    assert found.result.p == pytest.approx(6 / 252)
-    assert judged(asked, rows).shown.ours == "1 of 5 against 0 of 5 failed"
+    assert (found.ours, found.n) == ("4 of 5 against 0 of 5 failed", "5")
+    assert found.outcome.p == pytest.approx(6 / 252)
+    assert judged(asked, rows).ours == "1 of 5 against 0 of 5 failed"
     swapped = {"a": rows["b"], "b": rows["a"]}
     assert "b did not train: 30.00" in reason(asked, swapped, must_beat(0.5))
-    assert decide(judged(asked, swapped).result, 0.05).verdict == Verdict.AGAINST
+    assert verdict(judged(asked, swapped)) == Verdict.AGAINST
     del rows["a"][4, 0]
     assert reason(asked, rows, must_beat(0.5)) == "9 of 10 runs"
 
@@ -163,9 +161,8 @@ def test_runs_that_diverge_or_do_not_train_fail():
 def test_spreads_are_shown_as_standard_deviations():
     a, b = [0.5, 0.7, 0.9], [0.81, 0.80, 0.79]
     found = judged(claim(test="varies_more"), {"a": seeds(*a), "b": seeds(*b)})
-    assert found.shown.ours == f"± {100 * stdev(a):.2f} against ± {100 * stdev(b):.2f}"
-    assert decide(found.result, 0.05).verdict == Verdict.HOLDS
-    assert found.result.p == pytest.approx(1 / 401)  # two degrees of freedom each
+    assert found.ours == f"± {100 * stdev(a):.2f} against ± {100 * stdev(b):.2f}"
+    assert found.outcome.p == pytest.approx(1 / 401)  # two degrees of freedom each
 
 
 def test_equal_or_missing_differences_cannot_be_tested():
@@ -178,13 +175,16 @@ def test_equal_or_missing_differences_cannot_be_tested():
     assert reason(claim(), rows) == "a run has no finite last"
 
 
-def test_power_is_for_the_effect_or_else_the_margin():
+@pytest.mark.parametrize("effect", [None, 3.0, -3.0])
+@pytest.mark.parametrize("test", ["greater", "less"])
+def test_power_is_for_the_effect_or_else_the_margin(effect, test):
     rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.80, 0.80, 0.80)}
-    d = Difference.of([1.0, 2.0, 4.0])
-    for effect in (None, 3.0, -3.0):
-        for test in ("greater", "less"):
-            power = judged(claim(test=test, effect=effect), rows).result.power
-            assert power == pytest.approx(d.power_above(abs(effect or 1.0), 0.05))
+    found = judged(claim(test=test, effect=effect), rows)
+    power = Difference.of([1.0, 2.0, 4.0]).power_above(abs(effect or 1.0), 0.05)
+    assert found.outcome.power == pytest.approx(power)
+    sign = 1 if test == "greater" else -1  # right means as the claim says
+    assert found.effect.mean == pytest.approx(sign * 7 / 3)
+    assert found.effect.paper == pytest.approx(3.0 if effect else math.nan, nan_ok=True)
 
 
 def test_a_record_without_the_quantity_is_named():
@@ -198,16 +198,14 @@ def test_a_record_without_the_quantity_is_named():
 
 def test_a_claim_of_a_study_needs_all_of_its_checks():
     checks = [Check("one", 1.0, 0.0, True), Check("two", 1.0, 0.0, True), Check("x", 0, 1, False)]
-    record_ = published("theorems/series", checks=checks)
+    study = published("theorems/series", checks=checks)
     asked = StudyClaim(**TEXT, study="theorems/series/seed0", checks=("one", "two"))
-    found = evidence_of_checks(asked, record_)
-    assert decide(found.result, 0.05) == (Verdict.HOLDS, None, "")
-    assert found.shown.ours == "2 of 2 checks hold"
-    failed = evidence_of_checks(replace(asked, checks=("one", "x")), record_).result
-    assert failed == (Verdict.CONTRADICTED, None, "x")
-    assert evidence_of_checks(asked, None).result.verdict == Verdict.UNTESTED
+    found = evidence_of_checks(asked, study)
+    assert (found.verdict, found.ours) == (Verdict.HOLDS, "2 of 2 checks hold")
+    failed = evidence_of_checks(replace(asked, checks=("one", "x")), study)
+    assert (failed.verdict, failed.reason) == (Verdict.CONTRADICTED, "x")
     with pytest.raises(UserError, match="theorems/series/seed0 has no check 'three': choose from"):
-        evidence_of_checks(replace(asked, checks=("three",)), record_)
+        evidence_of_checks(replace(asked, checks=("three",)), study)
 
 
 def timed(a, b, batches=(8, 8)):
@@ -224,7 +222,7 @@ def speed(**changes):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "verdict"),
+    ("ratios", "expected"),
     [
         ([1.4, 1.5, 1.6], Verdict.HOLDS),
         ([1.28, 1.30, 1.29], Verdict.TOWARDS),
@@ -233,27 +231,21 @@ def speed(**changes):
         ([2.0, 2.1, 1.9], Verdict.HOLDS),
     ],
 )
-def test_a_speed_is_compared_with_the_papers(ratios, verdict):
+def test_a_speed_is_compared_with_the_papers(ratios, expected):
     a = [1.0, 2.0, 3.0]
     study = timed(a, [ratio * x for ratio, x in zip(ratios, a, strict=True)])
     found = evidence_of_speed(speed(ratio=1.4), study, 0.05)
-    assert found.result.verdict == verdict
-    mean = math.exp(fmean(map(math.log, ratios)))
-    assert found.shown.ours == f"{mean:.2f} times"
-    assert found.shown.n == "3"
+    assert (found.verdict, found.n) == (expected, "3")
+    assert found.ours == f"{math.exp(fmean(map(math.log, ratios))):.2f} times"
 
 
 def test_speeds_are_per_sample_and_need_rounds_of_both():
     found = evidence_of_speed(speed(), timed([2.0, 2.1], [2.0, 2.1], batches=(16, 8)), 0.05)
-    assert found.shown.ours == "2.00 times"
-    few = evidence_of_speed(speed(), timed([2.0], [2.0]), 0.05).result
+    assert found.ours == "2.00 times"
+    few = evidence_of_speed(speed(), timed([2.0], [2.0]), 0.05)
     assert few.reason == "throughput/cpu/seed0 has 1 and 1 rounds of the two rows"
-    assert evidence_of_speed(speed(), None, 0.05).result.reason.endswith("has no record")
     with pytest.raises(UserError, match="has no row c: it has a, b"):
         evidence_of_speed(speed(rows={"a": "c", "b": "b"}), timed([2.0], [2.0]), 0.05)
-
-
-# Baselines
 
 
 def test_the_best_baseline_of_the_same_data_counts_and_of_n_grams_that_of_order_three():

@@ -11,13 +11,13 @@ from report.conftest import PUBLISHED
 from phantomgrad_suite.report.claims.claim import Untestable
 from phantomgrad_suite.report.claims.claims_table import judge
 from phantomgrad_suite.report.claims.evidence import Effect, Evidence
-from phantomgrad_suite.report.claims.inference import Finding, Verdict
+from phantomgrad_suite.report.claims.inference import Verdict
 from phantomgrad_suite.report.figures.forest import draw
 
 
 def drawn(effect, verdict=Verdict.HOLDS):
     claim = Untestable(claim="It is better", place="", paper="", untestable="")
-    evidence = Evidence(Finding(verdict), effect=effect)
+    evidence = Evidence(verdict, effect=effect)
     line = {"title": "Toys", "claim": claim, "evidence": evidence, "verdict": verdict}
     return draw(pd.DataFrame([line]), "T")
 
@@ -29,9 +29,7 @@ def texts(figure):
 def test_every_primary_claim_of_the_paper_is_a_line_with_its_verdict():
     judgement = judge(REPOSITORY / "results", PUBLISHED)
     pairs = list(itertools.pairwise(texts(draw(judgement.of_paper, "All"))))
-    mine = judgement.claims
-    mine = mine[(mine["source"] == "the paper") & (mine["rank"] == "primary")]
-    claims = [(line.claim.claim, line.finding.verdict) for line in mine.itertuples()]
+    claims = [(line.claim.claim, line.verdict) for line in judgement.of_paper.itertuples()]
     assert len(claims) > 20
     assert [claim for claim in claims if claim not in pairs] == []
 
