@@ -166,7 +166,7 @@ class Progress:
     """Best iterate, residual and counts of every sample during one solve."""
 
     def __init__(self, solver: IterativeSolver, z0: Tensor) -> None:
-        batch = len(z0)
+        batch = z0.shape[0]  # not len(), which an export would take for a constant
         self._solver = solver
         self._start = self._best = z0
         self._best_residual = z0.new_full((batch,), torch.inf)

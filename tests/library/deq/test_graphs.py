@@ -87,9 +87,9 @@ def test_memory_does_not_grow_over_training_steps():
             optimizer.step()
 
     with saved_tensors() as alive:
-        train(5)
+        train(3)
         before = live_tensors()
-        train(20)
+        train(6)
         assert alive() == 0
         assert live_tensors() == before
 

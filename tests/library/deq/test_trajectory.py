@@ -169,15 +169,6 @@ def test_every_mode_returns_as_many_states():
     assert len(layer(x, record_at=()).z) == 1
 
 
-@pytest.mark.parametrize("solver", [PICARD, pg.Steps(6)], ids=["search", "steps"])
-def test_backpropagation_reaches_all_steps_before_a_state(solver):
-    layer, x = pg.DEQ(TanhCell(), solver, BPTT), torch.randn(3, 4)
-    (tap, _), _ = layer(x, record_at=(4,))
-    z = layer.unroll(torch.zeros(3, 4), 4, x)
-    for a, b in zip(gradients(tap.sum(), layer), gradients(z.sum(), layer), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-15)
-
-
 def test_recording_costs_no_evaluation_in_the_solve_and_shares_its_masks():
     cell, x = DroppedCell(), torch.randn(3, 4)
     layer = pg.DEQ(cell, replace(PICARD, max_evaluations=8), UPG(2, 0.5))
@@ -196,20 +187,6 @@ def test_the_last_adjoint_is_that_of_the_solution():
     square = lambda z: z.square().sum()  # noqa: E731
     sum(map(square, states)).backward()
     assert torch.equal(layer.last_adjoint.residual, alone)
-
-
-def test_a_solver_may_use_its_memory_again():
-    class InPlace(pg.Solver):
-        def solve(self, f, z0):
-            counts, z = torch.full((len(z0),), 5), z0.clone()
-            for _ in range(5):
-                z.copy_(f(z))
-            never = counts < 0
-            return pg.Solution(z, z.new_zeros(len(z)), counts, never, never)
-
-    layer, x = pg.DEQ(TanhCell(), InPlace(), ONE), torch.randn(3, 4)
-    picard = pg.DEQ(layer.cell, pg.Steps(5), ONE)
-    assert_equal(layer(x, record_at=(2,)).z, picard(x, record_at=(2,)).z)
 
 
 def recorded_at(record_at, *parts):

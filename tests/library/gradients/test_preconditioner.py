@@ -96,26 +96,6 @@ def test_after_a_restart_it_is_the_plain_adjoint():
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("adjoint", [FEW, pg.GMRES(max_evaluations=4, tol=0)], ids=str)
-def test_each_sample_alone_is_the_same_as_in_a_batch(adjoint):
-    deq, v = layer(preconditioned(adjoint), replace(FORWARD, tol=1e-4)), torch.randn(4, 12)
-    x = torch.tensor([0.1, 1.0, 3.0, 9.0]).unsqueeze(1) * torch.randn(4, 12)
-    x.requires_grad_()
-    z, solution = deq(x)
-    assert solution.evaluations.unique().numel() > 2
-    (together,) = torch.autograd.grad(z, x, v)
-    for i in range(4):
-        (alone,) = torch.autograd.grad(deq(x[i : i + 1])[0], x, v[i : i + 1])
-        torch.testing.assert_close(alone[i], together[i], rtol=1e-12, atol=1e-12)
-
-
-def test_a_layer_in_half_precision_trains():
-    deq = layer(preconditioned(FEW), replace(FORWARD, tol=0.01)).bfloat16()
-    z, _ = deq(torch.randn(3, 12).bfloat16())
-    z.square().sum().backward()
-    assert all(p.grad.isfinite().all() for p in deq.parameters())
-
-
 def test_the_steps_are_freed_after_the_backward_pass():
     """Whoever keeps the solution, or the equilibrium with its graph, does not keep the steps."""
     deq = layer(preconditioned(FEW))

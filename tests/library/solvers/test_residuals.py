@@ -162,7 +162,7 @@ def test_a_solution_tells_why_each_sample_stopped(solver):
 
 @every_solver
 @every_norm
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 @pytest.mark.parametrize(("first", "stop"), [(0, "relative"), (3, "absolute"), (3, "relative")])
 def test_a_non_finite_sample_affects_no_other(solver, value, norm, stop, first):
     """It stops, unconverged, with its best finite iterate."""

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from problems import Dispatched
 
 from phantomgrad.models import Memory, TransformerCell
 from phantomgrad.models.adaptive import AdaptiveEmbedding, AdaptiveLogSoftmax
@@ -121,3 +122,14 @@ def test_probabilities_of_all_words_sum_to_one(cutoffs):
     losses = softmax(hidden, torch.arange(14), embedding)
     torch.testing.assert_close(losses.neg().exp().sum(), torch.ones(()))
     assert torch.equal(softmax(hidden, order, embedding), losses[order])
+
+
+def test_the_softmax_reads_the_device_once(monkeypatch):
+    """The sizes of all clusters together; each reading would wait for an accelerator."""
+    embedding, seen, read = embedding_of((3, 8)), [], torch.Tensor.tolist
+    softmax, hidden = randomized(AdaptiveLogSoftmax(embedding)), torch.randn(14, WIDTH)
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda t: seen.append("tolist") or read(t))
+    with Dispatched(lambda operation, _: seen.append(operation.overloadpacket.__name__)):
+        softmax(hidden, torch.arange(14), embedding).sum().backward()
+    waiting = ("nonzero", "_local_scalar_dense", "bincount", "unique", "tolist")
+    assert [name for name in seen if name in waiting] == ["tolist"]
