@@ -131,7 +131,9 @@ class WholeRuns:
 
     def train(self, workplace: Workplace, *overrides: str) -> Path:
         """Return the folder of the run with these overrides."""
-        key = tuple(o for o in overrides if not o.startswith("runtime."))  # has no effect on it
+        # What else is of the runtime has no effect on the run, nor on its last checkpoint.
+        kept = "runtime.checkpoint.every_n_epochs"
+        key = tuple(o for o in overrides if not o.startswith("runtime.") or o.startswith(kept))
         if key not in self._folders:
             runs = self._path / str(len(self._folders))
             self._folders[key] = workplace.train(*overrides, f"runtime.paths.runs={runs}")

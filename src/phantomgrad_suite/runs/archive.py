@@ -86,9 +86,13 @@ class Archive:
 
     def same_run(self, config_hash: str, instance: str) -> Record | None:
         """Return the record of a run with these settings, of whatever row."""
-        key = (config_hash, instance)
-        found = (r for r in self.records.values() if (r.config_hash, r.instance) == key)
-        return next((record for record in found if isinstance(record, Record)), None)
+        for path in sorted(self.folder.rglob(f"*{_SUFFIX}")):
+            if config_hash.encode() not in path.read_bytes():  # most files need not be parsed
+                continue
+            for record in _read(path):
+                if (record.config_hash, record.instance) == (config_hash, instance):
+                    return record if isinstance(record, Record) else None
+        return None
 
     def holds(self, record: AnyRecord) -> bool:
         """Return whether a record of this row and instance is there; reads one file."""

@@ -60,11 +60,6 @@ def test_the_notebook_is_that_of_its_file_and_has_its_outputs(examples):
     assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
 
 
-def test_a_cell_of_choosing_has_at_most_twelve_words():
-    rows = re.findall(r"^\s*\|(.*)\|$", (DOCS / "choosing.md").read_text(), re.MULTILINE)
-    assert max(len(cell.split()) for row in rows for cell in row.split("|")) <= 12
-
-
 def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "measurements" / "stabilisers")
     module, page = (
