@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 from markdown_it import MarkdownIt
@@ -74,16 +73,6 @@ class Table:
     def key(self) -> str:
         return self.entry.key
 
-    @property
-    def commands(self) -> list[str]:
-        """The commands for the runs that are shown."""
-        entry, found = self.entry, list[str]()
-        for line in self.experiments.itertuples():
-            if line.n:
-                scaled = f"{entry.command} SCALE={line.scale}" if line.scale else ""
-                found.append(scaled or entry.elsewhere.get(line.dataset, entry.command))
-        return list(dict.fromkeys(found)) or [entry.command]
-
 
 def markdown(table: Table) -> str:
     """Return the title and caption of a table and all of its sections."""
@@ -123,8 +112,8 @@ def latex(table: Table) -> str:
     )
 
 
-def html(text: str, **environment: Any) -> str:
+def html(text: str) -> str:
     """Return Markdown as HTML, with tables that scroll by themselves where they are too wide."""
-    found: str = _HTML.render(text, environment)
+    found: str = _HTML.render(text)
     found = found.replace("<table>", '<div class="scroll" role="region" tabindex="0"><table>')
     return found.replace("</table>", "</table></div>")
