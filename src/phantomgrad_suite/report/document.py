@@ -59,7 +59,7 @@ class Table:
     """A table of the report; its results are the first of ``sections``.
 
     A table of runs has a line for each experiment and each run in the frames ``experiments`` and
-    ``runs``, that of the claims a ``summary``.
+    ``runs``.
     """
 
     entry: Entry
@@ -67,7 +67,6 @@ class Table:
     experiments: pd.DataFrame = field(default_factory=pd.DataFrame)
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     studies: tuple[StudyRecord, ...] = ()
-    summary: str = ""
 
     @property
     def key(self) -> str:
