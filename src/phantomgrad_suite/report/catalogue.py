@@ -20,7 +20,6 @@ class Entry:
     label: str  # for example Table 4
     title: str = ""
     command: str = "python scripts/report.py"  # makes its records
-    elsewhere: dict[str, str] = field(default_factory=dict)  # the commands for other data sets
     caption: str = ""
     notes: list[str] = field(default_factory=list)
     by_cost: list[str] = field(default_factory=list)  # rows drawn by cost, without the table

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 from phantomgrad_suite.report.catalogue import CATALOGUE
@@ -16,12 +17,7 @@ from phantomgrad_suite.report.figures.forest import draw
 from phantomgrad_suite.report.figures.style import FORMATS, Plot, render
 from phantomgrad_suite.report.page import page
 from phantomgrad_suite.report.tables import known_tables, load
-from phantomgrad_suite.report.yours import (
-    Agreement,
-    agreement_of_all,
-    with_your_claims,
-    with_yours,
-)
+from phantomgrad_suite.report.yours import agreement, compared, with_your_claims, with_yours
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.configs import IS_CHECKOUT
 from phantomgrad_suite.runs.errors import UserError
@@ -83,7 +79,7 @@ class Report:
     results: Path
     yours: Path | None = None
     formats: Sequence[str] = ("svg",)
-    agreements: dict[str, Agreement] = field(default_factory=dict)  # of your tables
+    compared: dict[str, pd.DataFrame] = field(default_factory=dict)  # your tables, by key
 
     def __post_init__(self) -> None:
         self.published = Archive(self.results / "records")
@@ -94,30 +90,32 @@ class Report:
                 "runs/results, where runs of unchanged rows leave their records "
                 "when they are finished"
             )
-        self.known = known_tables(self.results, *filter(None, [self.published, self.own]))
+        self.known = known_tables(*filter(None, [self.published, self.own]))
         keys = dict.fromkeys([*CATALOGUE, *self.known])
-        self.tables = {key: load(self.results, key, self.published) for key in keys}
+        self.tables = {key: load(key, self.published) for key in keys}
         self.figures = {key: plots_of(table) for key, table in self.tables.items()}
         for key in self.known if self.own else ():
             self._put_yours_next_to(key)
 
     def _put_yours_next_to(self, key: str) -> None:
-        yours = load(self.results, key, self.published, self.own)
+        yours = load(key, self.published, self.own)
         if yours.studies or len(yours.runs):
             plots = [
                 replace(plot, caption=f"Your runs. {plot.caption}") for plot in plots_of(yours)
             ]
-            self.tables[key], self.agreements[key] = with_yours(self.tables[key], yours)
+            self.compared[key] = compared(self.tables[key], yours)
+            self.tables[key] = with_yours(self.tables[key], yours, agreement(self.compared[key]))
             self.figures[key] = plots
 
     def make(self, names: Sequence[str]) -> None:
         """Make everything, then write the tables of these ``names``, or all of yours."""
-        written = list(self.agreements if self.own else dict.fromkeys(names))
+        written = list(self.compared if self.own else dict.fromkeys(names))
         files, claims = self._claims()
         for key in written:
             files |= self._files(self.tables[key], self.figures[key])
-        parts = [self.agreements[key] for key in names if key in self.agreements]
-        first = f"Your runs: {agreement_of_all(parts)}." if self.own else ""
+        shown = [self.compared[key] for key in names if key in self.compared]
+        agreed = agreement(pd.concat(shown), details=False) if shown else "none is finished."
+        first = f"Your runs: {agreed}" if self.own else ""
         text = page(self.results, [*self.tables.values()], self.figures, claims, first)
         files["index.html"] = text.encode()
         if len(names) == 1 and names[0] in written:
@@ -130,8 +128,9 @@ class Report:
             return
         print(first)
         for key in names:
-            agreement = self.agreements.get(key, "none of your runs is finished")
-            print(f"{self.tables[key].entry.label}: {agreement}")
+            found = self.compared.get(key)
+            text = "none of your runs is finished" if found is None else agreement(found)
+            print(f"{self.tables[key].entry.label}: {text}")
         print(f"your numbers next to the published ones: {folder / 'index.html'}")
 
     def _claims(self) -> tuple[dict[str, bytes], Table | None]:

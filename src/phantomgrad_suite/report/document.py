@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 from markdown_it import MarkdownIt
@@ -60,7 +59,7 @@ class Table:
     """A table of the report; its results are the first of ``sections``.
 
     A table of runs has a line for each experiment and each run in the frames ``experiments`` and
-    ``runs``, that of the claims a ``summary``.
+    ``runs``.
     """
 
     entry: Entry
@@ -68,21 +67,10 @@ class Table:
     experiments: pd.DataFrame = field(default_factory=pd.DataFrame)
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     studies: tuple[StudyRecord, ...] = ()
-    summary: str = ""
 
     @property
     def key(self) -> str:
         return self.entry.key
-
-    @property
-    def commands(self) -> list[str]:
-        """The commands for the runs that are shown."""
-        entry, found = self.entry, list[str]()
-        for line in self.experiments.itertuples():
-            if line.n:
-                scaled = f"{entry.command} SCALE={line.scale}" if line.scale else ""
-                found.append(scaled or entry.elsewhere.get(line.dataset, entry.command))
-        return list(dict.fromkeys(found)) or [entry.command]
 
 
 def markdown(table: Table) -> str:
@@ -123,8 +111,8 @@ def latex(table: Table) -> str:
     )
 
 
-def html(text: str, **environment: Any) -> str:
+def html(text: str) -> str:
     """Return Markdown as HTML, with tables that scroll by themselves where they are too wide."""
-    found: str = _HTML.render(text, environment)
+    found: str = _HTML.render(text)
     found = found.replace("<table>", '<div class="scroll" role="region" tabindex="0"><table>')
     return found.replace("</table>", "</table></div>")

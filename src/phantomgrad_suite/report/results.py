@@ -162,15 +162,11 @@ def _summaries(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     labels = {f"precision/{n}/cosine": f"cosine of {' '.join(k).strip()}" for n, k in names.items()}
     for rank, known in enumerate((labels, _RADII)):
         for curve, label in known.items():
-            pairs = [
-                pair
-                for run in records
-                for pair in zip(
-                    run.curves.get(curve, ()), run.curves.get(_RESIDUAL, ()), strict=False
-                )
-            ]
-            found = pd.DataFrame(pairs, columns=["value", "residual"], dtype=float).dropna()
-            v = found.loc[found["residual"] <= _LARGEST, "value"]
+            values, residuals = (
+                by_epoch([run.curves.get(name, []) for run in records])
+                for name in (curve, _RESIDUAL)
+            )
+            v = values.where(residuals <= _LARGEST).stack().dropna()
             if len(v):
                 text = f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})"
                 yield {"rank": rank, "Measured": label, "text": text}

@@ -1,7 +1,5 @@
 """The tables of a folder of results: which there are, and each of them made from its records."""
 
-from pathlib import Path
-
 from phantomgrad_suite.report.baselines import read_baselines
 from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
 from phantomgrad_suite.report.document import Table
@@ -13,7 +11,7 @@ from phantomgrad_suite.runs.identity import SCALES, split_row
 from phantomgrad_suite.runs.records import Record, StudyRecord
 
 
-def known_tables(results: Path, *archives: Archive) -> list[str]:
+def known_tables(*archives: Archive) -> list[str]:
     """Return the keys of all tables with a number of the paper or a record, in print order."""
     rows = {row for archive in archives for row, _ in archive.records}
     found = {number.table for number in read_paper()}
@@ -21,7 +19,7 @@ def known_tables(results: Path, *archives: Archive) -> list[str]:
     return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
 
 
-def load(results: Path, key: str, published: Archive, own: Archive | None = None) -> Table:
+def load(key: str, published: Archive, own: Archive | None = None) -> Table:
     """Return a table of ``published`` records, or of your ``own``, with the paper's numbers.
 
     Raises:

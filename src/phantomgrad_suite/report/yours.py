@@ -1,8 +1,8 @@
 """Your numbers next to the published ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -14,50 +14,46 @@ from phantomgrad_suite.runs.identity import difference
 _HEADINGS = {"best": "Best", "last": "Last", "selected": "Selected", "common": "Common (epoch)"}
 
 
-class Agreement(NamedTuple):
-    """How far your results agree with the published ones, and how the others differ."""
-
-    things: str  # that were compared
-    total: int
-    differing: list[str]
-
-    def __str__(self) -> str:
-        if not self.total:
-            return "Nothing is published to compare these with."
-        others = f"; others: {'; '.join(dict.fromkeys(self.differing))}" if self.differing else ""
-        return f"{self.total - len(self.differing)} of {self.total} {self.things}{others}."
+def agreement(found: pd.DataFrame, *, details: bool = True) -> str:
+    """Return how many results agree, and how others differ; ``found`` is of :func:`compared`."""
+    counts = [
+        f"{(part == '').sum()} of {len(part)} {things}"
+        for things, part in found.groupby("things", sort=False)["difference"]
+    ]
+    others = "; ".join(filter(None, found["difference"].unique())) if details else ""
+    text = "; ".join(counts) or "nothing is published to compare them with"
+    return f"{text}; others: {others}." if others else f"{text}."
 
 
-def agreement_of_all(parts: Sequence[Agreement]) -> str:
-    """Return how many of all results agree."""
-    sums = []
-    for things in dict.fromkeys(part.things for part in parts if part.total):
-        same = [part for part in parts if part.things == things]
-        total = sum(part.total for part in same)
-        sums.append(f"{total - sum(len(part.differing) for part in same)} of {total} {things}")
-    return "; ".join(sums) or "nothing is published to compare them with"
+def compared(published: Table, yours: Table) -> pd.DataFrame:
+    """Return a line for each of your results that is published, too.
 
-
-def with_yours(published: Table, yours: Table) -> tuple[Table, Agreement]:
-    """Return the published table with your results, and how far they agree."""
+    ``things`` is what it is one of, ``difference`` how it differs, empty if it agrees.
+    """
     of_studies = bool(yours.studies)
-    found = list((_checks if of_studies else _numbers)(published, yours))
+    found = (_checks if of_studies else _numbers)(published, yours)
     things = "claims have the published verdict" if of_studies else "numbers agree"
-    agreement = Agreement(things, len(found), [text for text in found if text])
+    lines = [(things, difference) for difference in found]
+    return pd.DataFrame(lines, columns=["things", "difference"], dtype=object)
+
+
+def with_yours(published: Table, yours: Table, text: str) -> Table:
+    """Return the published table with your results, and a text on them."""
     known = {note for section in published.sections for note in section.notes}
     own = [section for section in yours.sections if len(section.frame)]
     shown = [
         replace(
             section,
             title=f"Yours: {section.title}".rstrip(": "),
-            text="" if i else str(agreement),
+            text="" if i else text,
             notes=tuple(note for note in section.notes if note not in known),
         )
-        for i, section in enumerate(own if of_studies else own[:1])
+        for i, section in enumerate(own if yours.studies else own[:1])
     ]
-    first = len(published.sections) if of_studies else 1
-    sections = (*published.sections[:first], *shown, *published.sections[first:])
-    return replace(published, sections=sections), agreement
+    first = len(published.sections) if yours.studies else 1
+    return replace(
+        published, sections=(*published.sections[:first], *shown, *published.sections[first:])
+    )
 
 
 def with_your_claims(published: Table, yours: Table) -> Table:

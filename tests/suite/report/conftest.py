@@ -144,7 +144,7 @@ class Folder:
 
     def table(self, key: str) -> Table:
         """Return a table as the command loads it."""
-        return load(self.path, key, self.archive)
+        return load(key, self.archive)
 
     def markdown(self, key: str) -> str:
         """Return a table as Markdown."""

@@ -106,8 +106,8 @@ def test_the_same_figure_gives_the_same_bytes_in_every_format(results):
 def test_figures_of_this_repository_are_those_of_its_records():
     """All are there and none is left over; those of one table are drawn again."""
     results = REPOSITORY / "results"
-    keys = known_tables(results, PUBLISHED)
-    found = [plot for key in keys for plot in plots_of(load(results, key, PUBLISHED))]
+    keys = known_tables(PUBLISHED)
+    found = [plot for key in keys for plot in plots_of(load(key, PUBLISHED))]
     names = sorted([*(f"{plot.name}.svg" for plot in found), "claims.svg"])
     assert names == sorted(path.name for path in (results / "figures").glob("*.svg"))
     assert all(plot.title and plot.caption for plot in found)

@@ -58,7 +58,7 @@ def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     published = workplace.path / "published"  # without records, to be quick
     published.mkdir()
     assert report(["yours=runs/results", "mine"], published) == 0
-    assert "| mine     | accuracy (%) " in capsys.readouterr().out
+    assert "| mine       | accuracy (%) " in capsys.readouterr().out
     assert export_wandb(["mine"], CONFIGS) == 0
     assert "2 runs; to send them" in capsys.readouterr().out
 

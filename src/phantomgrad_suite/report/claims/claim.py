@@ -76,24 +76,22 @@ class RunsClaim(Claim):
     def __post_init__(self) -> None:
         _check_choice("quantity", self.quantity, tuple(QUANTITIES))
         _check_choice("test", self.test, (*OF_DIFFERENCES, *OF_SAMPLES))
-        sizes = len(self.a), len(self.b)
-        _check(
-            not self.b or sizes[0] == sizes[1],
-            f"a and b must have the same number of rows, got {sizes[0]} and {sizes[1]}",
-        )
-        _check(self.n > 1, f"n must be at least 2, got seeds={self.seeds} and folds={self.folds}")
-        _check(
-            QUANTITIES[self.quantity].has_margin or self.test not in ("equivalent", "not_worse"),
-            f"test must be greater or less for {self.quantity}, which has no margin",
-        )
-        _check(
-            self.test not in OF_SAMPLES or (sizes == (1, 1) and not self.folds),
-            f"{self.test} compares the runs of a row a with those of a row b",
-        )
-        _check(
-            self.test != "fails_more" or self.quantity in ("last", "best"),
-            f"quantity of fails_more must be last or best, got {self.quantity}",
-        )
+        alone = len(self.a) == len(self.b) == 1 and not self.folds
+        rules = {
+            "a and b must have the same number of rows": not self.b or len(self.a) == len(self.b),
+            "seeds, or folds, must be at least 2": self.n > 1,
+            f"{self.quantity} has no margin: test must be greater or less": (
+                QUANTITIES[self.quantity].has_margin or self.test not in ("equivalent", "not_worse")
+            ),
+            f"{self.test} compares the runs of one row a with those of one row b": (
+                alone or self.test not in OF_SAMPLES
+            ),
+            "quantity of fails_more must be last or best": (
+                self.test != "fails_more" or self.quantity in ("last", "best")
+            ),
+        }
+        for rule, is_met in rules.items():
+            _check(is_met, rule)
 
     @property
     def rows(self) -> tuple[str, ...]:

@@ -47,16 +47,6 @@ class Judgement:
         return f"Of the paper's {len(verdicts)} primary claims, {_counted(verdicts)}."
 
     @property
-    def counts(self) -> str:
-        """The numbers of verdicts by whose claims they are, primary and secondary apart."""
-        found = [
-            f"{source}, {rank}: {_counted(lines['verdict'])}"
-            for source, claims in self.claims.groupby("source", sort=False)
-            for rank, lines in claims.groupby("rank")
-        ]
-        return "; ".join(found)
-
-    @property
     def contradicted(self) -> str:
         """The sentence that names what our runs contradict."""
         lines = self.claims[self.claims["verdict"] == Verdict.CONTRADICTED]
@@ -129,7 +119,7 @@ def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
     notes = dict.fromkeys(f"{f.title}: {f.note}" for f in claims["family"] if f.note)
     every = section("", rows, 3, blocks=titles, notes=[*CLAIMS.notes, *notes])
     first = Section(text=f"{judgement.sentence} {judgement.contradicted}")
-    return Table(CLAIMS, (first, every), summary=judgement.counts)
+    return Table(CLAIMS, (first, every))
 
 
 def _counted(verdicts: pd.Series) -> str:

@@ -41,7 +41,7 @@ def mean_curve(
 def title_of(table: Table, line: Any, found: str = "") -> str:
     """Return the title of a figure of one data set, with what was found."""
     place = [table.entry.label, line.dataset, BLOCKS.get(line.scale or "-")]
-    return ", ".join(filter(None, place)) + (f": {found}" if found else "")
+    return ", ".join(dict.fromkeys(filter(None, place))) + (f": {found}" if found else "")
 
 
 def along_cost(table: Table) -> Iterator[Plot]:
@@ -58,23 +58,16 @@ def along_cost(table: Table) -> Iterator[Plot]:
     shown = full if len(full) else lines
     shown = shown[shown["row"].map(leaf_of).isin(named)] if named else shown
     for (block, _), group in shown.groupby(["block", "dataset"], sort=False):
-        records = {line.experiment: records_of(line, table.runs) for line in group.itertuples()}
-        timed = {key: found for key, runs in records.items() if (found := _timed(runs))}
-        curves = [
-            curve
-            for line in group.itertuples()
-            if line.experiment in (timed or records)
-            for curve in _by_cost(
-                line, (timed or records)[line.experiment], _COSTS if timed else _EPOCH
-            )
-        ]
+        runs = [(line, records_of(line, table.runs)) for line in group.itertuples()]
+        timed = [(line, found) for line, records in runs if (found := _timed(records))]
+        kind, costs = ("cost", _COSTS) if timed else ("curves", _EPOCH)
+        curves = [part for line, each in timed or runs for part in _by_cost(line, each, costs)]
         if curves:
             points, first = pd.concat(curves, ignore_index=True), next(group.itertuples())
-            kind, finding = "cost" if timed else "curves", _cheapest(points) or _ends(points)
             name = file_name(table.key, block, first.key.lower(), kind)
+            title = title_of(table, first, _cheapest(points) or _ends(points))
             note = _BAND if points["low"].notna().any() else ""
-            about = name, FIGURES[kind], title_of(table, first, finding)
-            yield Lines(*about, points, note=note, log="x" if timed else "")
+            yield Lines(name, FIGURES[kind], title, points, note=note, log="x" if timed else "")
 
 
 def _timed(records: Sequence[Record]) -> list[Record]:
@@ -84,10 +77,8 @@ def _timed(records: Sequence[Record]) -> list[Record]:
 def _by_cost(line: Any, records: Sequence[Record], costs: Any) -> Iterator[pd.DataFrame]:
     """Yield the mean test metric of an experiment by the mean of each cost."""
     metric = metric_of_line(line)
-    row, runs = (
-        f"{line.dataset}\n{metric.heading}",
-        [r for r in records if metric.curve in r.curves],
-    )
+    row = f"{line.dataset}\n{metric.heading}"
+    runs = [record for record in records if metric.curve in record.curves]
     if tests := curves_of(runs, metric.curve):
         for column, cost in costs.items():
             x = by_epoch([cost(run)[: min(map(len, tests))] for run in runs]).mean(axis=1)
@@ -109,6 +100,8 @@ def _cheapest(points: pd.DataFrame) -> str:
 def _ends(points: pd.DataFrame) -> str:
     """Return the lowest and the highest end of the curves."""
     ends = points.groupby("label", sort=False)["y"].last()
+    if f"{ends.min():.1f}" == f"{ends.max():.1f}":
+        return f"all end at {ends.min():.1f}"
     low, high = (f"{ends[label]:.1f} ({label})" for label in (ends.idxmin(), ends.idxmax()))
     return f"last epochs from {low} to {high}"
 

@@ -39,7 +39,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _SAME = 1e-3  # relative difference of curves, below what a figure shows
 _FEW = 12  # points of a curve that get markers, and values of x that get ticks
 _PANEL = 2.6, 2.1  # inches
-_WRAP = 40  # letters of a name
+_TITLE = 32  # letters of the title of a panel, or of the label of its axis
 _LINE = 0.15  # inches between names at the ends of curves
 FORMATS: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """The formats of a figure, without the metadata that would make equal figures differ."""
@@ -99,11 +99,11 @@ class Lines(Plot):
         looks, lowest = looks_of(self.points), {column: row for row, column in panels}
         for (row, column), (axes, points) in panels.items():
             self._draw(axes, points, looks)
-            label = "\n".join(pretty(fill(line, 32)) for line in row.split("\n"))
+            label = "\n".join(pretty(fill(line, _TITLE)) for line in row.split("\n"))
             axes.set_ylabel(label if column == columns[0] else "")
             axes.set_xlabel((self.x or pretty(column)) if row == lowest[column] else "")
             if self.x and row == rows[0]:
-                axes.set_title(pretty(fill(column, _WRAP)))
+                axes.set_title(pretty(fill(column, _TITLE)))
             if column in self._named(row):
                 _name(axes, points.dropna(subset="y"), looks)
         figure.supxlabel(self.note, fontsize=7.5, color=MUTED, x=0.012, ha="left")
@@ -136,14 +136,14 @@ class Lines(Plot):
 
 
 def _ticks(axes: Axes, x: pd.Series) -> None:
-    """Put ticks at the values of x where they are few, else at round numbers."""
-    is_log, known = axes.get_xscale() == "log", x.unique()
-    if is_log and len(known) <= _FEW:
+    """Put ticks at the values of x where they are few whole numbers, else at round ones."""
+    is_log, known, is_whole = axes.get_xscale() == "log", x.unique(), bool((x % 1 == 0).all())
+    if is_log and is_whole and len(known) <= _FEW:
         axes.set_xticks(known, [f"{tick:g}" for tick in known])
         axes.minorticks_off()
         return
     low, high = axes.get_xlim()
-    whole = MaxNLocator(5, integer=bool((x % 1 == 0).all()), steps=[1, 2, 5, 10])
+    whole = MaxNLocator(5, integer=is_whole, steps=[1, 2, 5, 10])
     decades = LogLocator(subs=(1, 3) if high < 300 * low else (1,))
     axes.xaxis.set_major_locator(decades if is_log else whole)
     axes.xaxis.set_major_formatter("{x:,g}")

@@ -4,7 +4,6 @@ import itertools
 import math
 
 import pandas as pd
-import pytest
 from composition import REPOSITORY
 from report.conftest import PUBLISHED
 
@@ -42,18 +41,16 @@ def test_a_difference_its_interval_and_that_of_the_paper_are_marked():
     assert axes.collections  # the margin
 
 
-def test_an_interval_beyond_the_axis_ends_in_an_arrow():
+def test_an_interval_beyond_the_axis_ends_in_an_arrow_and_one_run_has_none():
     (axes,) = drawn(Effect(1.0, -20.0, 22.0, math.nan, 0.0, "points")).axes
     assert [line.get_marker() for line in axes.lines] == ["None", "None", "<", ">", "o"]
+    (axes,) = drawn(Effect(1.0, math.nan, math.nan, math.nan, 0.0, "%"), Verdict.UNTESTED).axes
+    assert [line.get_marker() for line in axes.lines] == ["None", "o"]
+    (axes,) = drawn(None, Verdict.UNTESTED).axes
+    assert len(axes.lines) == 1
 
 
 def test_speeds_have_a_logarithmic_axis_around_one():
     (axes,) = drawn(Effect(1.4, 1.3, 1.5, 1.7, 0.0, "times")).axes
     assert axes.get_xscale() == "log"
     assert list(axes.lines[0].get_xdata()) == [1, 1]
-
-
-@pytest.mark.parametrize("effect", [None, Effect(1.0, math.nan, math.nan, math.nan, 0.0, "%")])
-def test_a_claim_without_a_number_or_with_one_run_has_no_interval(effect):
-    (axes,) = drawn(effect, verdict=Verdict.UNTESTED).axes
-    assert len(axes.lines) == (1 if effect is None else 2)
