@@ -24,7 +24,7 @@ from phantomgrad.nn import Pass, current_pass, entered, is_sharded, one_pass, sh
 from phantomgrad.packing import Packing, padding_of
 from phantomgrad.precision import working_dtype
 from phantomgrad.solvers import LinearSolver, Map, Reversible, Solution, Solver, Steps
-from phantomgrad.solvers.base import per_sample
+from phantomgrad.solvers.base import flat, per_sample
 
 Penalty = Callable[[Map, Tensor, Tensor], Tensor]
 """``penalty(f, z, attached)`` returns a scalar to add to the loss.
@@ -197,6 +197,7 @@ class DEQ(nn.Module):
     ) -> Equilibrium:
         z0 = default_start(inputs) if z0 is None else z0
         solver = self.solver if solver is None else solver
+        solver = solver.for_training() if self.training else solver
         check_parts(solver, self.gradient, recording())
         check_sharding(self.cell, solver, self.gradient)
         note = partial(call_note, self.cell, z0, inputs, keywords)
@@ -228,6 +229,7 @@ class DEQ(nn.Module):
             if self.check_map and self.training and not solver.fixed_length:
                 self._check_map(f, solution.z.detach())
         solution = invalidated(solution)
+        solution = solution._replace(distance=distance(solution.z.detach(), start.detach()))
         self._keep("last_solution", solution)
         return solution
 
@@ -481,6 +483,13 @@ def invalidated(solution: Solution) -> Solution:
         return solution
     z = torch.where(per_sample(failed, solution.z), torch.nan, solution.z)
     return solution._replace(z=z)
+
+
+def distance(a: Tensor, b: Tensor) -> Tensor:
+    """Return the norms of the differences of samples, ``(B,)``, in float32 at least."""
+    difference = (a - b).to(torch.promote_types(a.dtype, torch.float32))
+    norms: Tensor = torch.linalg.vector_norm(flat(difference), dim=1)
+    return norms
 
 
 def check_cell(cell: nn.Module) -> None:

@@ -11,7 +11,12 @@ from phantomgrad.solvers.base import (
     Solver,
 )
 from phantomgrad.solvers.broyden import Broyden
-from phantomgrad.solvers.fixed_point import FixedPoint, Steps
+from phantomgrad.solvers.fixed_point import (
+    FixedPoint,
+    LogNormalPoissonDepth,
+    Steps,
+    UniformDepth,
+)
 from phantomgrad.solvers.gmres import GMRES
 from phantomgrad.solvers.reversible import Reversible
 
@@ -24,9 +29,11 @@ __all__ = [
     "Inverse",
     "IterativeSolver",
     "LinearSolver",
+    "LogNormalPoissonDepth",
     "Map",
     "Reversible",
     "Solution",
     "Solver",
     "Steps",
+    "UniformDepth",
 ]
