@@ -252,7 +252,7 @@ def trace(
             changes = torch.stack([(a - b).norm(dim=-1).mean(dim=-1) for a, b in pairs], dim=-1)
             right = (found == targets) | (targets == IGNORED)
             steps.append((found, right.all(dim=-1), changes, answer.halting))
-        parts.append(Trace(*map(torch.stack, zip(*steps, strict=True)), now[1][None]))
+        parts.append(Trace(*map(torch.stack, zip(*steps, strict=True)), end=now[1][None]))
     return Trace(*(torch.cat(each, dim=1) for each in zip(*parts, strict=True)))
 
 
