@@ -197,8 +197,8 @@ class DEQ(nn.Module):
     ) -> Equilibrium:
         z0 = default_start(inputs) if z0 is None else z0
         solver = self.solver if solver is None else solver
-        solver = solver.for_training() if self.training else solver
         check_parts(solver, self.gradient, recording())
+        solver = solver.for_training() if self.training else solver
         check_sharding(self.cell, solver, self.gradient)
         note = partial(call_note, self.cell, z0, inputs, keywords)
         given = (t for t in tree_leaves((inputs, keywords)) if isinstance(t, nn.Module))

@@ -23,6 +23,10 @@ PUZZLES = (
     *("model.width=16", "dataset.train=8", "dataset.validation=4", "dataset.test=4"),
     *("dataset.batch_size=2", "task.segments=2", "task.evaluated_segments=[]"),
 )
+LOOPED = (
+    *("model.width=16", "dataset.batch_size=2", "dataset.segment_length=9"),
+    *("trainer.limit_val_batches=2", "task.evaluated_segments=[2]"),
+)
 MEASURED = ("measure.precision.iterations=2", "measure.precision.adjoint.max_evaluations=5")
 # Rows whose names differ in numbers alone have the same parts: the first one trains.
 DIFFERENT = {re.sub(r"\d+(\.\d+)?(e-\d+)?", "0", row): row for row in reversed(ROWS)}.values()
@@ -48,12 +52,13 @@ def small(row, request):
     if re.match(ON_TEXT, row):
         penalty = ["task.jacobian.frequency=1"] * ("_jr_" in row)
         return [*TINY, root("text_root"), "task.other_memories=[3]", *penalty]
-    if row.startswith("reasoning/"):
+    if row.startswith(("reasoning/", "looped/words")):
         files = ["dataset=sudoku6", "trainer.precision=32-true"] * ("extreme" in row)
         return [*PUZZLES, *files, root("puzzle_root")]
     if row.startswith(ON_PPI):
         return ["model.channels=[8,4]", "dataset=ppi_synthetic", "dataset.scale=0.005"]
-    return [*measured, *[root("small_tu")] * row.startswith(("table4/", "figure2/cox2"))]
+    looped = LOOPED if row.startswith("looped/") else ()
+    return [*looped, *measured, *[root("small_tu")] * row.startswith(("table4/", "figure2/cox2"))]
 
 
 @pytest.mark.parametrize("row", DIFFERENT)
@@ -66,9 +71,9 @@ def test_row_trains(workplace, request, row):
     gradient = record.config["gradient"]
     if "steps" in gradient and record.config["runtime"]["run"]["gradient"] != "one_step":
         assert f"A({gradient['steps']}, {gradient['damping']})" in record.label["method"]
-    on_text, on_ppi = bool(re.match(ON_TEXT, row)), row.startswith(ON_PPI)
+    on_text, on_ppi = "wikitext103" in row, row.startswith(ON_PPI)
     metric = "perplexity" if on_text else "micro_f1" if on_ppi else "accuracy"
-    if row.startswith("reasoning/"):
+    if row.startswith(("reasoning/", "looped/words")):
         metric = "cell_accuracy" if "words" in row else "exact_accuracy"
     assert record.result.metric == metric
     assert not on_text or 10 < record.result.best < 1e4
