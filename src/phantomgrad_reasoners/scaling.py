@@ -1,6 +1,6 @@
 """Test-time scaling of a trained reasoner: more segments, several starts, and its residual."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,7 +111,6 @@ class Trained(NamedTuple):
     record: Record
     model: Any  # in evaluation mode
     data: Any
-    kept: Mapping[str, Any]  # the selected weights, or the last ones
     facts: dict[str, Any]  # of the run, for the numbers of a study
 
     def batches(self, part: str, device: torch.device) -> list[PuzzleBatch]:
@@ -151,7 +150,7 @@ def trained(
         "weights": kept,
         "segments": int(config.task.segments),
     }
-    return Trained(record, model, data, kept, facts)
+    return Trained(record, model, data, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,17 +189,16 @@ class Scaling(Study):
         model, n = run.model, run.facts["segments"]
         batches = {part: run.batches(part, device) for part in run.tests}
         traces = {part: self._traces(model, batches[part], n) for part in run.tests}
+        is_sudoku = isinstance(run.data, Sudoku)
         numbers = {
             **run.facts,
             "random_start": model.random_start,
             "sets": [{"name": part, **self._numbers(traces[part], n)} for part in run.tests],
-            "nearly": self._nearly(model, batches["test"], n)
-            if isinstance(run.data, Sudoku)
-            else [],
+            "nearly": self._nearly(model, batches["test"], n) if is_sudoku else [],
         }
         checks = []
         if not (model.noise or model.random_start):
-            recorded = run.record.curves["test/exact_accuracy"][run.kept["epoch"] - 1]
+            recorded = run.record.curves["test/exact_accuracy"][run.facts["weights"]["epoch"] - 1]
             tested = traces["test"].solved[0, n - 1, : run.record.config["dataset"]["test"]]
             claim = "plain accuracy less that of the run's record"
             checks.append(Check.below(claim, abs(share(tested) - recorded), _TOLERANCE))
@@ -252,7 +250,8 @@ def trace(
             changes = torch.stack([(a - b).norm(dim=-1).mean(dim=-1) for a, b in pairs], dim=-1)
             right = (found == targets) | (targets == IGNORED)
             steps.append((found, right.all(dim=-1), changes, answer.halting))
-        parts.append(Trace(*map(torch.stack, zip(*steps, strict=True)), end=now[1][None]))
+        answers, solved, moved, halting = map(torch.stack, zip(*steps, strict=True))
+        parts.append(Trace(answers, solved, moved, halting, now[1][None]))
     return Trace(*(torch.cat(each, dim=1) for each in zip(*parts, strict=True)))
 
 

@@ -1,6 +1,7 @@
 """How a trained reasoner settles: when it could stop, and whether its starts agree."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_not_negative, check_several
+from phantomgrad_reasoners.puzzles import PuzzleBatch
 from phantomgrad_reasoners.scaling import Trace, auroc, share, trace, trained
 from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
 
@@ -72,30 +74,27 @@ class Settling(Study):
 
     def measure(self, seed: int, device: torch.device) -> Findings:
         run = trained(self.run, self.runs, self.data, self.puzzles, seed, device)
-        segments, n = run.facts["segments"] * self.depth, run.facts["segments"]
-        learned = run.record.config["task"]["halting"]
-        validation = run.batches("validation", device)
-        chosen = self._chosen(trace(run.model, validation, segments), learned)
+        n, learned = run.facts["segments"], run.record.config["task"]["halting"]
+        validation = trace(run.model, run.batches("validation", device), n * self.depth)
+        chosen = cheapest(self.halting(validation, learned), share(validation.solved[-1]))
         sets = []
         for part in run.tests:
-            batches = run.batches(part, device)
-            own = trace(run.model, batches, segments)
-            others = [
-                trace(run.model, batches, segments, random=True)
-                for _ in progress(range(1, self.starts))
-            ]
-            late = own.changes[n:, :, 1].mean(dim=0).double()
-            sets.append(
-                {
-                    "name": part,
-                    "n": own.solved.shape[1],
-                    "accuracy": [share(rows) for rows in own.solved],
-                    "halting": self._halting(own, learned, chosen),
-                    "starts": agreement(own, others),
-                    "drift": auroc(late[~own.solved[-1]], late[own.solved[-1]]),
-                }
-            )
+            own, *others = self._traces(run.model, run.batches(part, device), n * self.depth)
+            halting = self.halting(own, learned)
+            numbers = {
+                "n": own.solved.shape[1],
+                "accuracy": [share(rows) for rows in own.solved],
+                "halting": [{**row, "chosen": rule_of(row) in chosen} for row in halting],
+                "starts": agreement(own, others),
+                "drift": drift(own, n),
+            }
+            sets.append({"name": part, **numbers})
         return Findings({**run.facts, "sets": sets})
+
+    def _traces(self, model: Any, batches: Sequence[PuzzleBatch], segments: int) -> list[Trace]:
+        """Return the traces from all starts, the model's own first."""
+        starts = progress(range(self.starts))
+        return [trace(model, batches, segments, random=start > 0) for start in starts]
 
     def stops(self, found: Trace, learned: bool) -> dict[Rule, Tensor]:
         """Return in which segments each rule would stop each puzzle, ``(T, B)``."""
@@ -107,28 +106,38 @@ class Settling(Study):
             **{("agreement", float(m)): equal >= m for m in self.agreeing},
         }
 
-    def _chosen(self, found: Trace, learned: bool) -> set[Rule]:
-        """Return the cheapest setting of each rule that loses no puzzle of all segments."""
-        best: dict[str, tuple[float, Rule]] = {}
-        for rule, stops in self.stops(found, learned).items():
-            at = first(stops)
-            if share(found.solved.gather(0, at[None])) >= share(found.solved[-1]):
-                cost = float(at.double().mean()), rule
-                best[rule[0]] = min(best.get(rule[0], cost), cost)
-        return {rule for _, rule in best.values()}
-
-    def _halting(self, found: Trace, learned: bool, chosen: set[Rule]) -> list[dict[str, Any]]:
+    def halting(self, found: Trace, learned: bool) -> list[dict[str, Any]]:
+        """Return mean segments and accuracy of each rule."""
         rows = []
-        for rule, stops in self.stops(found, learned).items():
+        for (rule, setting), stops in self.stops(found, learned).items():
             at = first(stops)
-            rows.append(
-                {
-                    **{"rule": rule[0], "setting": rule[1], "chosen": rule in chosen},
-                    "segments": rounded(at.double().mean() + 1),
-                    "accuracy": share(found.solved.gather(0, at[None])),
-                }
-            )
+            numbers = {
+                "segments": rounded(at.double().mean() + 1),
+                "accuracy": share(found.solved.gather(0, at[None])),
+            }
+            rows.append({"rule": rule, "setting": setting, **numbers})
         return rows
+
+
+def rule_of(row: Mapping[str, Any]) -> Rule:
+    """Return the rule of a row of numbers."""
+    return row["rule"], row["setting"]
+
+
+def cheapest(rows: Sequence[Mapping[str, Any]], accuracy: float) -> set[Rule]:
+    """Return the setting of each rule that has at least this accuracy in the fewest segments."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        cheaper = row["segments"] < best.get(row["rule"], {"segments": math.inf})["segments"]
+        if row["accuracy"] >= accuracy and cheaper:
+            best[row["rule"]] = row
+    return {*map(rule_of, best.values())}
+
+
+def drift(found: Trace, n: int) -> list[float] | None:
+    """Return how the mean change of the state after n segments tells unsolved puzzles (AUROC)."""
+    late, solved = found.changes[n:, :, 1].mean(dim=0).double(), found.solved[-1]
+    return auroc(late[~solved], late[solved])
 
 
 def agreement(own: Trace, others: Sequence[Trace]) -> dict[str, Any]:

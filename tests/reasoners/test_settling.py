@@ -5,7 +5,15 @@ import torch
 from report.conftest import plots, points, published, study_table
 
 from phantomgrad_reasoners.scaling import Trace
-from phantomgrad_reasoners.settling import Settling, agreement, equal_answers, first
+from phantomgrad_reasoners.settling import (
+    Settling,
+    agreement,
+    cheapest,
+    drift,
+    equal_answers,
+    first,
+    rule_of,
+)
 from phantomgrad_suite.runs.records import read_study
 
 
@@ -52,11 +60,11 @@ def test_each_puzzle_stops_on_its_own():
 
 def test_the_cheapest_setting_that_loses_nothing_is_chosen():
     """The learned halt and two equal answers stop the second puzzle too early."""
-    chosen = STUDY._chosen(TRACE, learned=True)
+    rows = {rule_of(row): row for row in STUDY.halting(TRACE, learned=True)}
+    chosen = cheapest([*rows.values()], accuracy=1.0)
     assert chosen == {("residual", 1.0), ("agreement", 3.0)}
-    rows = {(r["rule"], r["setting"]): r for r in STUDY._halting(TRACE, True, chosen)}
-    expected = {"chosen": True, "segments": 3.5, "accuracy": 1.0}
-    assert rows["residual", 1.0].items() >= expected.items()
+    assert rows["residual", 1.0]["segments"] == 3.5
+    assert rows["residual", 1.0]["accuracy"] == 1.0
     assert rows["learned", 0.0]["segments"] == 1.5
     assert rows["learned", 0.0]["accuracy"] == 0.5
 
@@ -74,6 +82,16 @@ def test_starts_agree_where_answers_and_states_do():
         "unsolved": {"answers": 0.5, "distance": pytest.approx(distance / 2)},
     }
     assert agreement(TRACE, [other])["unsolved"] is None
+
+
+def test_drift_tells_what_is_unsolved():
+    """Of the changes after two segments, the unsolved puzzles have the larger ones."""
+    changes = torch.tensor([[0.0] * 4, [9.0] * 4, [1.0, 2, 3, 4], [1.0, 2, 3, 4]])
+    both = torch.stack([changes, changes], dim=-1)
+    for solved, area in (([1, 1, 0, 0], 1.0), ([0, 0, 1, 1], 0.0), ([1, 0, 1, 0], 0.75)):
+        rows = torch.tensor(solved).bool().expand(4, 4)
+        assert (drift(Trace(changes, rows, both, changes, changes), 2) or [])[0] == area
+    assert drift(Trace(changes, changes > -1, both, changes, changes), 2) is None
 
 
 ROW = (
