@@ -51,19 +51,17 @@ def _halting(numbers: Numbers, name: str, sets: Sequence[Numbers]) -> Iterator[d
     deepest = len(sets[0]["accuracy"])
     for n in (numbers["segments"], deepest):
         accuracies = [part["accuracy"][n - 1] for part in sets]
+        none = {"Setting": "", "Chosen in": ""}
+        yield {"Puzzles": name, "Halt": f"After {n}", **none, **_cost([n], accuracies, deepest)}
+    for found in zip(*(part["halting"] for part in sets), strict=True):
+        spent, accuracies = ([row[key] for row in found] for key in ("segments", "accuracy"))
         yield {
             "Puzzles": name,
-            "Halt": f"After {n}",
-            "Setting": "",
-            **_cost([n], accuracies, deepest),
+            "Halt": RULES[found[0]["rule"]],
+            "Setting": f"{found[0]['setting']:g}" * (found[0]["rule"] != "learned"),
+            "Chosen in": f"{sum(row['chosen'] for row in found)} of {len(found)}",
+            **_cost(spent, accuracies, deepest),
         }
-    for rule, label in RULES.items():
-        kept = [row for part in sets for row in part["halting"] if _is(row, rule) and row["chosen"]]
-        if len(kept) == len(sets):
-            spent, accuracies = ([row[key] for row in kept] for key in ("segments", "accuracy"))
-            settings = sorted({f"{row['setting']:g}" for row in kept}) * (rule != "learned")
-            cost = _cost(spent, accuracies, deepest)
-            yield {"Puzzles": name, "Halt": label, "Setting": ", ".join(settings), **cost}
 
 
 def _cost(segments: Sequence[float], accuracies: Sequence[float], deepest: int) -> dict[str, str]:
