@@ -138,6 +138,8 @@ class Steps(Solver):
     def __post_init__(self) -> None:
         check_at_least("n", self.n, 0)
         check_damping(self.damping)
+        if not (self.depth is None or callable(self.depth)):
+            raise ValueError(f"depth must return a number of steps when called, got {self.depth!r}")
 
     def for_training(self) -> "Steps":
         """Return the steps of one pass in training."""
