@@ -20,7 +20,7 @@ from phantomgrad.nn import current_pass, one_pass, share_weights
 from phantomgrad.packing import Packing, padding_of
 from phantomgrad.precision import working_dtype
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.base import per_sample
+from phantomgrad.solvers.base import flat, per_sample
 
 PassHook = Callable[["DEQ", Map, Tensor, Tensor], None]
 """``hook(layer, f, z, attached)``: see :meth:`DEQ.register_pass_hook`."""
@@ -169,6 +169,7 @@ class DEQ(nn.Module):
         if solver is not None:
             check_parts(solver)
         solver = solver or self.solver
+        solver = solver.for_training() if self.training else solver
         with one_pass(self.cell), explained(self.cell, z0, inputs, keywords):
             recorded = self.gradient.needs_recorded_solve and recording()
             f, start = self.close_over(
@@ -193,6 +194,7 @@ class DEQ(nn.Module):
             if self.check_map and self.training and not solver.fixed_length:
                 self._check_map(f, solution.z.detach())
         solution = invalidated(solution)
+        solution = solution._replace(distance=distance(solution.z.detach(), start.detach()))
         self._keep("last_solution", solution)
         return solution
 
@@ -304,6 +306,13 @@ def invalidated(solution: Solution) -> Solution:
         return solution
     z = torch.where(per_sample(failed, solution.z), torch.nan, solution.z)
     return solution._replace(z=z)
+
+
+def distance(a: Tensor, b: Tensor) -> Tensor:
+    """Return the norms of the differences of samples, ``(B,)``, in float32 at least."""
+    difference = (a - b).to(torch.promote_types(a.dtype, torch.float32))
+    norms: Tensor = torch.linalg.vector_norm(flat(difference), dim=1)
+    return norms
 
 
 def check_parts(solver: Solver | None, gradient: GradientEstimator | None = None) -> None:

@@ -27,6 +27,7 @@ class Example(Series):
     @torch.no_grad()
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task: Any = pl_module
+        task.evaluated.eval()  # the depth of training may be random
         test = trainer.datamodule.parts["test"]  # type: ignore[attr-defined]
         inputs, targets = (
             tokens.to(task.device) for tokens in test.__getitems__([*range(min(_TRIED, len(test)))])

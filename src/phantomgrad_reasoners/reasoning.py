@@ -70,6 +70,9 @@ _LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+_ACCURACIES = ("exact_accuracy", "cell_accuracy")
+
+
 class Carry(NamedTuple):
     """The puzzle that each row of a batch is solving, and how far it got, ``(B, ...)`` each."""
 
@@ -104,7 +107,8 @@ class Reasoning(Task):
         loss: the probabilities, ``softmax`` or ``stablemax``.
         averaging: decay of the averaged weights; ``None`` evaluates the last ones.
         averaging_warmup: shorter averages at first, see :func:`.weight_average`.
-        evaluated_segments: evaluate ``exact_accuracy_at_<n>`` after n segments as well.
+        evaluated_segments: evaluate ``exact_accuracy_at_<n>`` and ``cell_accuracy_at_<n>`` after n
+            segments as well.
     """
 
     batch_type = PuzzleBatch
@@ -128,7 +132,7 @@ class Reasoning(Task):
                 "model must have a method start(inputs), as RecursiveReasoner has, "
                 f"got {type(self.model).__name__}"
             )
-        check_at_least("segments", segments, 2)
+        check_at_least("segments", segments, 2 if halting else 1)
         check_rate("exploration", exploration)
         check_choice("loss", loss, tuple(_LOSSES))
         for count in evaluated_segments:
@@ -139,7 +143,7 @@ class Reasoning(Task):
         self.average = (
             None if averaging is None else weight_average(self.model, averaging, averaging_warmup)
         )
-        names = ["loss", "cell_accuracy", *map(self._exact, self._evaluated)]
+        names = ["loss", *(self._at(name, n) for name in _ACCURACIES for n in self._evaluated)]
         self._scores = nn.ModuleDict(
             {f"{part}/{name}": MeanMetric() for part in self.evaluation_sets for name in names}
         )
@@ -150,8 +154,8 @@ class Reasoning(Task):
         """The model with averaged weights, if there are any."""
         return self.model if self.average is None else self.average.module
 
-    def _exact(self, segment: int) -> str:
-        return "exact_accuracy" + (f"_at_{segment}" if segment != self.segments else "")
+    def _at(self, name: str, segment: int) -> str:
+        return name + (f"_at_{segment}" if segment != self.segments else "")
 
     def training_loss(self, batch: PuzzleBatch) -> tuple[Tensor, int]:
         carry = self._renewed(batch)
@@ -214,10 +218,11 @@ class Reasoning(Task):
             state = answer.state
             if segment in self._evaluated:
                 losses, right, labelled = self.marked(answer.logits, batch.targets)
-                self._score(part, self._exact(segment), (right | ~labelled).all(dim=1).float())
+                exact, cell = (self._at(name, segment) for name in _ACCURACIES)
+                self._score(part, exact, (right | ~labelled).all(dim=1).float())
+                self._score(part, cell, right[labelled].float())
             if segment == self.segments:
                 self._score(part, "loss", losses)
-                self._score(part, "cell_accuracy", right[labelled].float())
 
     def _score(self, part: str, name: str, values: Tensor) -> None:
         score: Any = self._scores[f"{part}/{name}"]

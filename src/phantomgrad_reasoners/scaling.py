@@ -19,7 +19,7 @@ from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.environment import set_float32_precision
 from phantomgrad_suite.jobs.trained import configuration, read_run, read_weights
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Check
+from phantomgrad_suite.runs.records import Check, Record
 from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
 
 RESIDUALS = ("logits", "state")
@@ -96,11 +96,61 @@ class Trace(NamedTuple):
     answers: Tensor  # tokens, (T, B, S)
     solved: Tensor  # (T, B)
     changes: Tensor  # of logits and of state in each segment, zero in the first, (T, B, 2)
+    halting: Tensor  # logits, (T, B)
+    end: Tensor  # the last state, (1, B, S, D)
 
     def after(self, segments: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return answers, which of them are right, and residuals of R traces that are stacked."""
         last = self.changes[:, max(1, segments - _LAST) : segments]
         return self.answers[:, segments - 1], self.solved[:, segments - 1], last.mean(dim=1)
+
+
+class Trained(NamedTuple):
+    """A finished run of ``Reasoning``."""
+
+    record: Record
+    model: Any  # in evaluation mode
+    data: Any
+    facts: dict[str, Any]  # of the run, for the numbers of a study
+
+    def batches(self, part: str, device: torch.device) -> list[PuzzleBatch]:
+        """Return the puzzles of a part."""
+        return [_on(device, batch) for batch in self.data.loader(part)]
+
+    @property
+    def tests(self) -> list[str]:
+        """The names of the test sets."""
+        return [part for part in self.data.evaluation_sets if part.startswith("test")]
+
+
+def trained(
+    run: str, runs: str, data_root: str, test: int, seed: int, device: torch.device
+) -> Trained:
+    """Return the ``run`` in the folder ``runs``, with at least so many puzzles in its test sets."""
+    folder = Path(runs, run)
+    record = read_run(folder)
+    config = configuration(record)
+    if not issubclass(kind := get_class(config.task._target_), Reasoning):
+        raise UserError(f"run must be a run of Reasoning, got {run} of {kind.__name__}")
+    config.dataset.test = max(config.dataset.test, test)
+    if config.dataset.get("side") == 6:  # other sizes have too few known grids, or puzzles
+        config.dataset.known_grids = config.dataset.test
+    config.runtime.dataset.root = data_root
+    set_float32_precision(config.matmul_precision)
+    data: Any = build_data(config)
+    task = build_task(config, data)
+    kept = record.weights.get("selected") or record.weights["last"]
+    task.evaluated.load_state_dict(read_weights(folder, kept))
+    model: Any = task.evaluated.to(device).eval()
+    torch.manual_seed(seed)
+    facts = {
+        "row": record.row,
+        "instance": record.instance,
+        "label": record.label,
+        "weights": kept,
+        "segments": int(config.task.segments),
+    }
+    return Trained(record, model, data, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,42 +185,23 @@ class Scaling(Study):
             check_at_least("missing", cells, 0)
 
     def measure(self, seed: int, device: torch.device) -> Findings:
-        folder = Path(self.runs, self.run)
-        record = read_run(folder)
-        config = configuration(record)
-        if not issubclass(kind := get_class(config.task._target_), Reasoning):
-            raise UserError(f"run must be a run of Reasoning, got {self.run} of {kind.__name__}")
-        tested, n = config.dataset.test, int(config.task.segments)
-        config.dataset.test = max(tested, self.puzzles)
-        if config.dataset.get("side") == 6:  # other sizes have too few known grids, or puzzles
-            config.dataset.known_grids = config.dataset.test
-        config.runtime.dataset.root = self.data
-        set_float32_precision(config.matmul_precision)
-        data: Any = build_data(config)
-        task = build_task(config, data)
-        kept = record.weights.get("selected") or record.weights["last"]
-        task.evaluated.load_state_dict(read_weights(folder, kept))
-        model: Any = task.evaluated.to(device).eval()
-        torch.manual_seed(seed)
-        parts = [part for part in data.evaluation_sets if part.startswith("test")]
-        batches = {part: [_on(device, batch) for batch in data.loader(part)] for part in parts}
-        traces = {part: self._traces(model, batches[part], n) for part in parts}
+        run = trained(self.run, self.runs, self.data, self.puzzles, seed, device)
+        model, n = run.model, run.facts["segments"]
+        batches = {part: run.batches(part, device) for part in run.tests}
+        traces = {part: self._traces(model, batches[part], n) for part in run.tests}
+        is_sudoku = isinstance(run.data, Sudoku)
         numbers = {
-            "row": record.row,
-            "instance": record.instance,
-            "label": record.label,
-            "weights": kept,
-            "segments": n,
+            **run.facts,
             "random_start": model.random_start,
-            "sets": [{"name": part, **self._numbers(traces[part], n)} for part in parts],
-            "nearly": self._nearly(model, batches["test"], n) if isinstance(data, Sudoku) else [],
+            "sets": [{"name": part, **self._numbers(traces[part], n)} for part in run.tests],
+            "nearly": self._nearly(model, batches["test"], n) if is_sudoku else [],
         }
         checks = []
         if not (model.noise or model.random_start):
-            recorded = record.curves["test/exact_accuracy"][kept["epoch"] - 1]
-            difference = abs(share(traces["test"].solved[0, n - 1, :tested]) - recorded)
+            recorded = run.record.curves["test/exact_accuracy"][run.facts["weights"]["epoch"] - 1]
+            tested = traces["test"].solved[0, n - 1, : run.record.config["dataset"]["test"]]
             claim = "plain accuracy less that of the run's record"
-            checks.append(Check.below(claim, difference, _TOLERANCE))
+            checks.append(Check.below(claim, abs(share(tested) - recorded), _TOLERANCE))
         return Findings(numbers, checks)
 
     def _traces(self, model: Any, batches: Sequence[PuzzleBatch], n: int) -> Trace:
@@ -218,8 +249,9 @@ def trace(
             pairs = zip(now, before or now, strict=True)
             changes = torch.stack([(a - b).norm(dim=-1).mean(dim=-1) for a, b in pairs], dim=-1)
             right = (found == targets) | (targets == IGNORED)
-            steps.append(Trace(found, right.all(dim=-1), changes))
-        parts.append(Trace(*map(torch.stack, zip(*steps, strict=True))))
+            steps.append((found, right.all(dim=-1), changes, answer.halting))
+        answers, solved, moved, halting = map(torch.stack, zip(*steps, strict=True))
+        parts.append(Trace(answers, solved, moved, halting, now[1][None]))
     return Trace(*(torch.cat(each, dim=1) for each in zip(*parts, strict=True)))
 
 

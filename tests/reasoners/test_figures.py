@@ -100,3 +100,24 @@ def test_a_row_without_a_folder_has_its_strip():
 def test_a_run_without_an_example_has_no_strip():
     table = runs_table("reasoning", [record("reasoning/puzzle", "seed0", [0.5])])
     assert not [name for name in plots(table) if "example" in name]
+
+
+def test_looped_models_are_drawn_by_loops():
+    """Means over the runs of the last epoch, a panel for each length of words."""
+    names = ("test/cell_accuracy", "test/length16/cell_accuracy")
+
+    def run(seed, shift):
+        curves = {
+            f"{name}{at}": [0.0, value + shift - 0.1 * i]
+            for i, name in enumerate(names)
+            for at, value in (("", 0.6), ("_at_2", 0.4), ("_at_4", 0.3))
+        }
+        made = record("looped/words_fixed", f"seed{seed}", [0.0, 0.6 + shift])
+        config = {**made.config, "task": {"evaluated_segments": [2, 4]}, "solver": {"n": 4}}
+        result = replace(made.result, metric="cell_accuracy")
+        return replace(made, curves=made.curves | curves, config=config, result=result)
+
+    (figure,) = plots(runs_table("looped", [run(0, 0.0), run(1, 0.2)])).values()
+    row, found = "Toy\ncell accuracy (%) ↑", points(figure)
+    assert found[row, "test", "Implicit"] == ([4, 8, 16], pytest.approx([70, 50, 40]))
+    assert found[row, "length 16", "Implicit"] == ([4, 8, 16], pytest.approx([60, 40, 30]))

@@ -67,7 +67,9 @@ def test_rules_choose_what_they_say():
 def test_residual_is_the_mean_of_the_last_three_changes(segments, means):
     changes = torch.tensor([[0.0, 0.0], [8.0, 1.0], [4.0, 2.0], [2.0, 4.0], [1.0, 8.0]])
     order = torch.arange(5)
-    stacked = Trace(order.view(1, 5, 1, 1), order.view(1, 5, 1), changes.view(1, 5, 1, 2))
+    stacked = Trace(
+        order.view(1, 5, 1, 1), order.view(1, 5, 1), changes.view(1, 5, 1, 2), order, order
+    )
     answers, solved, residual = stacked.after(segments)
     assert (answers.flatten().tolist(), solved.flatten().tolist()) == ([segments - 1],) * 2
     assert residual.flatten().tolist() == pytest.approx(means)
@@ -130,7 +132,7 @@ def test_a_trace_is_the_plain_evaluation(n):
     state, before = None, None
     for segment in range(3):
         with torch.no_grad():
-            logits, _, state = model(tokens, state)
+            logits, halting, state = model(tokens, state)
         answer = logits.argmax(dim=-1)
         assert torch.equal(found.answers[segment], answer)
         wrong = (answer != targets) & (targets != -100)
@@ -141,7 +143,9 @@ def test_a_trace_is_the_plain_evaluation(n):
             for a, b in zip(now, before or now, strict=True)
         ]
         torch.testing.assert_close(found.changes[segment], torch.stack(moved, dim=-1))
+        assert torch.equal(found.halting[segment], halting)
         before = now
+    torch.testing.assert_close(found.end, now[1][None])
     assert found.solved.any()
     assert not found.solved.all()
 

@@ -39,15 +39,15 @@ class SwiGLU(nn.Module):
 
 
 class RotaryAttention(nn.Module):
-    """Self-attention between all positions, with rotary embeddings (Su et al., 2021).
+    """Self-attention with rotary embeddings (Su et al., 2021), ``causal`` or of all positions.
 
     It is torch's fused attention, which has no second derivative: for Jacobian regularisation
     choose ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``.
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.qkv = Linear(width, 3 * width)
         self.output = Linear(width, width)
 
@@ -55,7 +55,7 @@ class RotaryAttention(nn.Module):
         """Return what each position reads, ``(B, S, D)``."""
         parts = self.qkv(h).unflatten(-1, (3, self.heads, -1))  # (B, S, 3, heads, d_h)
         q, k, v = parts.permute(2, 0, 3, 1, 4)  # (B, heads, S, d_h)
-        mean = F.scaled_dot_product_attention(rotated(q), rotated(k), v)
+        mean = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=self.causal)
         return self.output(mean.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 

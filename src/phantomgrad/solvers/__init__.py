@@ -3,7 +3,12 @@
 from phantomgrad.solvers.anderson import Anderson
 from phantomgrad.solvers.base import Inverse, LinearSolver, Map, Solution, Solver
 from phantomgrad.solvers.broyden import Broyden
-from phantomgrad.solvers.fixed_point import FixedPoint, Steps
+from phantomgrad.solvers.fixed_point import (
+    FixedPoint,
+    LogNormalPoissonDepth,
+    Steps,
+    UniformDepth,
+)
 from phantomgrad.solvers.gmres import GMRES
 from phantomgrad.solvers.iterative import Advance, IterativeSolver
 from phantomgrad.solvers.reversible import Reversible
@@ -17,9 +22,11 @@ __all__ = [
     "Inverse",
     "IterativeSolver",
     "LinearSolver",
+    "LogNormalPoissonDepth",
     "Map",
     "Reversible",
     "Solution",
     "Solver",
     "Steps",
+    "UniformDepth",
 ]

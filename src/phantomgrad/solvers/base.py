@@ -49,7 +49,7 @@ class Inverse(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The result of a solve, sample by sample.
+    r"""The result of a solve, sample by sample.
 
     Attributes:
         z: the best iterate of each sample, that with the smallest residual, ``(B, *state)``. It may
@@ -66,6 +66,8 @@ class Solution(NamedTuple):
             (:class:`phantomgrad.Broyden` with ``keep_inverse=True``).
         tol: the tolerance; 0 for :class:`phantomgrad.Steps`, which has none, and ``None`` for a
             solver that does not say.
+        distance: :math:`\|z - z_0\|` from the start, ``(B,)``, which is small in a model that
+            collapses onto it; ``None`` unless a :class:`phantomgrad.DEQ` solved.
     """
 
     z: Tensor
@@ -76,6 +78,7 @@ class Solution(NamedTuple):
     trace: Tensor | None = None
     inverse: Inverse | None = None
     tol: float | None = None
+    distance: Tensor | None = None
 
     def summary(self) -> dict[str, float]:
         """Return numbers for a log; on an accelerator this waits for queued work.
@@ -133,6 +136,10 @@ class Solver(LinearSolver):
             f: maps ``(B, *state)`` to a new tensor of the same shape, in any dtype.
             z0: starting states, ``(B, *state)``, in floating point.
         """
+
+    def for_training(self) -> "Solver":
+        """Return the solver of one pass of a layer in training mode."""
+        return self
 
     def solve_linear(self, op: Map, v: Tensor) -> Solution:
         """Solve ``u = op(u) + v`` from ``u = v``."""

@@ -1,13 +1,15 @@
-"""Damped fixed-point (Picard) iteration, and the same for a fixed number of steps."""
+"""Damped fixed-point (Picard) iteration, and the same for a given number of steps."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_damping
+from phantomgrad.checks import check_at_least, check_damping, check_not_negative
 from phantomgrad.solvers.base import Map, Solution, Solver, check_start, evaluate, flat
 from phantomgrad.solvers.iterative import Advance, IterativeSolver, damped
 
@@ -42,6 +44,53 @@ class FixedPoint(IterativeSolver):
 
 
 @dataclass(frozen=True)
+class UniformDepth:
+    """A number of steps from ``low`` to ``high``, each equally likely, drawn at each call."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        check_at_least("low", self.low, 0)
+        check_at_least("high", self.high, self.low)
+
+    def __call__(self) -> int:
+        """Return a number drawn by torch's generator on the CPU."""
+        return int(torch.randint(self.low, self.high + 1, (), device="cpu"))
+
+
+@dataclass(frozen=True)
+class LogNormalPoissonDepth:
+    r"""A number of steps with a heavy tail, drawn at each call (Geiping et al., 2025).
+
+    .. math:: n \sim \mathrm{Poisson}(e^\tau) + 1, \qquad
+              \tau \sim \mathcal{N}\big(\log r - \tfrac{1}{2} \sigma^2, \, \sigma^2\big),
+
+    of mean r + 1: "Scaling up test-time compute with latent reasoning", with r = 32 and
+    :math:`\sigma = 1/2`. There n counts the recorded steps as well, here those of the solver alone.
+
+    Args:
+        mean: r, above 0.
+        sigma: :math:`\sigma`.
+    """
+
+    mean: float
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_not_negative("mean", self.mean)
+        check_not_negative("sigma", self.sigma)
+        if not self.mean:
+            raise ValueError("mean must be above 0, got 0")
+
+    def __call__(self) -> int:
+        """Return a number drawn by torch's generator on the CPU."""
+        normal = torch.randn((), dtype=torch.float64, device="cpu")
+        rate = torch.exp(math.log(self.mean) - self.sigma**2 / 2 + self.sigma * normal)
+        return int(torch.poisson(rate)) + 1
+
+
+@dataclass(frozen=True)
 class Steps(Solver):
     r"""Exactly n damped applications, and the last iterate, converged or not.
 
@@ -57,13 +106,20 @@ class Steps(Solver):
 
     A state of several tensors may have a counter of the steps in it, as a float.
 
+    Trained at one depth, a model may fail at any other. With ``depth``, a layer in training mode
+    draws n anew in each pass, by torch's generator on the CPU: processes with equal seeds draw
+    alike, and a checkpoint of its state continues the draws. In evaluation n stays as it is.
+
     Args:
         n: number of applications, at least 0.
         damping: :math:`\lambda`, in (0, 1]; 1 means no damping.
+        depth: returns n for a pass in training, such as ``UniformDepth(1, 15)`` or
+            ``LogNormalPoissonDepth(8)`` of ``phantomgrad.solvers``; ``None`` for n itself.
     """
 
     n: int
     damping: float = 1.0
+    depth: Callable[[], int] | None = None
 
     differentiable: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = True
@@ -71,6 +127,12 @@ class Steps(Solver):
     def __post_init__(self) -> None:
         check_at_least("n", self.n, 0)
         check_damping(self.damping)
+        if not (self.depth is None or callable(self.depth)):
+            raise ValueError(f"depth must return a number of steps when called, got {self.depth!r}")
+
+    def for_training(self) -> "Steps":
+        """Return the steps of one pass in training."""
+        return self if self.depth is None else replace(self, n=self.depth(), depth=None)
 
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the state after n applications; see :meth:`Solver.solve`."""

@@ -85,12 +85,12 @@ def _depth(group: Records, names: Sequence[str]) -> list[dict[str, str]]:
         {
             "Puzzles": name,
             **{
-                f"{s} segment{'s' * (s > 1)}{' (training)' * (s == n)}": _mean(
+                f"{s} segment{'s' * (s > 1)}{' (training)' * (s == n)}": mean_of(
                     [part["accuracy"][s - 1] for part in found]
                 )
                 for s in shown
             },
-            "Lost": _mean([part["lost"] for part in found]),
+            "Lost": mean_of([part["lost"] for part in found]),
         }
         for name, found in parts
     ]
@@ -102,7 +102,7 @@ def _breadth(group: Records, names: Sequence[str]) -> list[dict[str, str]]:
         for j, cell in enumerate(group[0].numbers["sets"][i]["breadth"]):
             if cell["segments"] in depths(group):
                 found = [record.numbers["sets"][i]["breadth"][j] for record in group]
-                rates = {title: _mean([c[rule] for c in found]) for rule, title in RULES.items()}
+                rates = {title: mean_of([c[rule] for c in found]) for rule, title in RULES.items()}
                 steps = f"{cell['segments']} segments"
                 rows.append(
                     {"Puzzles": name, "Depth": steps, "Starts": str(cell["starts"]), **rates}
@@ -128,7 +128,8 @@ def _residual(group: Records, names: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
-def _mean(values: Sequence[float]) -> str:
+def mean_of(values: Sequence[float]) -> str:
+    """Return the mean and the spread of shares, in percent."""
     percent = [100 * value for value in values]
     mean, spread = fmean(percent), stdev(percent) if len(percent) > 1 else 0.0
     return f"{mean:.1f}" + (f" ± {spread:.1f}" if len(percent) > 1 else "")

@@ -249,7 +249,7 @@ class Task(LightningModule):
 
 
 def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """Return the mean residual, evaluations and share of converged solves of the last pass.
+    """Return the means of the last pass: residual, evaluations, convergence, distance from z0.
 
     Of adaptive dampings, that of the layer with the largest spectral radius is added.
     """
@@ -260,9 +260,10 @@ def solver_statistics(model: nn.Module) -> dict[str, Tensor]:
         ("adjoint", [layer.last_adjoint for layer in layers]),
     ):
         found = [solve for solve in solves if solve is not None]
-        for name in ("residual", "evaluations", "converged") if found else ():
-            values = torch.cat([getattr(solve, name) for solve in found])
-            statistics[f"{prefix}/{name}"] = values.float().mean()
+        for name in ("residual", "evaluations", "converged", "distance"):
+            values = [v for solve in found if (v := getattr(solve, name)) is not None]
+            if values:
+                statistics[f"{prefix}/{name}"] = torch.cat(values).float().mean()
     dampings = [m for m in model.modules() if isinstance(m, AdaptiveDamping)]
     if measured := [(float(d.radius), d.value) for d in dampings if not d.radius.isnan()]:
         # In float32, which every accelerator supports.

@@ -1,11 +1,14 @@
 """A fixed number of applications, and a layer that counts them in both modes."""
 
+import math
+
 import pytest
 import torch
 from problems import TanhCell
 from torch import nn
 
 import phantomgrad as pg
+from phantomgrad.solvers import LogNormalPoissonDepth, UniformDepth
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
@@ -94,3 +97,51 @@ def test_norms_do_not_overflow_in_half_precision():
     solution = pg.Steps(3).solve(lambda z: 600 - z / 2, z0)  # from 300 to 450
     assert (solution.z == 450).all()
     assert solution.residual.item() == pytest.approx(1 / 3, rel=1e-3)
+
+
+def test_depths_have_the_stated_distributions():
+    """Of the log-normal Poisson depth, mean r + 1 and variance r + r^2 (exp(sigma^2) - 1)."""
+    torch.manual_seed(0)
+    uniform = torch.tensor([UniformDepth(2, 4)() for _ in range(3000)])
+    assert uniform.bincount(minlength=5)[2:].tolist() == pytest.approx([1000] * 3, rel=0.1)
+    assert uniform.unique().tolist() == [2, 3, 4]
+    depth = LogNormalPoissonDepth(8.0, sigma=0.5)
+    drawn = torch.tensor([depth() for _ in range(20000)]).double()
+    assert drawn.min() >= 1
+    assert drawn.mean().item() == pytest.approx(9, rel=0.02)
+    assert drawn.var().item() == pytest.approx(8 + 64 * (math.exp(0.25) - 1), rel=0.1)
+    assert LogNormalPoissonDepth(1e4, sigma=0.0)() == pytest.approx(1e4, rel=0.1)
+
+
+def test_a_random_depth_is_drawn_once_a_pass_in_training_alone():
+    cell, x = TanhCell(), torch.randn(3, 4)
+    depth = UniformDepth(1, 50)
+    layer = pg.DEQ(cell, pg.Steps(4, depth=depth), pg.BackpropThroughSolver())
+    torch.manual_seed(3)
+    drawn = [depth() for _ in range(3)]
+    torch.manual_seed(3)
+    passes = [layer(x, solver=solver) for solver in (None, layer.solver, layer.solver)]
+    assert [int(solution.evaluations[0]) for _, solution in passes] == drawn
+    assert len(set(drawn)) > 1
+    state = torch.random.get_rng_state()
+    evaluated, solution = layer.eval()(x)
+    assert solution.evaluations.tolist() == [4] * 3
+    assert torch.equal(torch.random.get_rng_state(), state)
+    torch.testing.assert_close(
+        evaluated, pg.DEQ(cell, pg.Steps(4), pg.BackpropThroughSolver())(x).z
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UniformDepth(-1, 3), "low must be at least 0"),
+        (lambda: UniformDepth(3, 2), "high must be at least 3"),
+        (lambda: LogNormalPoissonDepth(0), "mean must be above 0"),
+        (lambda: LogNormalPoissonDepth(4, sigma=-1), "sigma"),
+        (lambda: pg.Steps(4, depth=8), "depth must return a number of steps when called, got 8"),
+    ],
+)
+def test_depths_that_are_none(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

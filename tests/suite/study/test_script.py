@@ -62,14 +62,17 @@ def launched(monkeypatch):
     return found
 
 
+OF_RUNS = {"scaling": ("sudoku6", "sudoku6_eqr"), "settling": ("sudoku6_halting",)}
+
+
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launched, suite):
     """All rows are started in order; the exit status is 1 if one failed."""
     outcome = study_script(f"suite={suite}", "seed=5")
     rows = rows_of(suite)
-    if suite == "scaling":  # one study of several runs
-        runs = itertools.product(("sudoku6", "sudoku6_eqr"), range(3))
-        rows = [f"scaling/reasoning/{row}/seed{seed}" for row, seed in runs]
+    if suite in OF_RUNS:
+        runs = itertools.product(OF_RUNS[suite], range(3))
+        rows = [f"{suite}/reasoning/{row}/seed{seed}" for row, seed in runs]
     assert launched == [(row, 5) for row in rows]
     assert outcome.code == ("figure4/tanh" in rows)
     assert outcome.out.count("no luck") == ("figure4/tanh" in rows)

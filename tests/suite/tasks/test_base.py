@@ -66,6 +66,7 @@ def test_model_is_well_posed_and_solver_statistics_are_logged():
         assert metrics[f"{name}/converged"] == 1
         assert 0 < metrics[f"{name}/residual"] < 1e-5
         assert metrics[f"{name}/evaluations"] > 1
+    assert metrics["solver/distance"] > 0
 
 
 def test_each_gradient_is_clipped_on_its_own():

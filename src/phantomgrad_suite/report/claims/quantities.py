@@ -69,6 +69,17 @@ def _gain_of_segments(record: Record, _: Record) -> float:
     return 100 * float(many - trained)
 
 
+def _lost(n: int) -> Quantity:
+    """Return how much worse the last epoch's model is with n times its segments in evaluation."""
+
+    def of(record: Record, _: Record) -> float:
+        name = f"{metric_of_run(record).curve}_at_{n * record.config['task'].get('segments', 1)}"
+        rise = _in_points(record, _curve(record, name)[-1]) - _in_points(record, record.result.last)
+        return -rise if metric_of_run(record).higher_is_better else rise
+
+    return Quantity(of, has_margin=True, decimals=2)
+
+
 def _cosine_slope(record: Record, _: Record) -> float:
     steps = _curve(record, _STEP)
     return statistics.linear_regression(steps / steps[-1], _curve(record, _COSINE)).slope
@@ -109,6 +120,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     ),
     "without_solver": Quantity(_without_solver, has_margin=True, decimals=2),
     "gain_of_segments": Quantity(_gain_of_segments, decimals=2),
+    "lost_at_2x": _lost(2),
+    "lost_at_4x": _lost(4),
     "cosine_min": Quantity(lambda run, _: float(_curve(run, _COSINE).min())),
     "cosine_slope": Quantity(_cosine_slope),
     "lead_recursion": _lead("last_7", "last_2"),

@@ -1,11 +1,12 @@
 """Quantities of claims, by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from report.conftest import record
 
-from phantomgrad_suite.report.claims.quantities import QUANTITIES
+from phantomgrad_suite.report.claims.quantities import QUANTITIES, higher_is_better
 
 CONFIG = {
     "label": {"reduced": []},
@@ -75,3 +76,20 @@ def test_at_equal_evaluations_the_last_evaluated_epoch_counts():
     of = QUANTITIES["at_equal_evaluations"].of
     assert (of(dear, cheap), of(cheap, dear)) == pytest.approx((20.0, 60.0))
     assert math.isnan(of(measured([None, 0.2], f=[20, 20]), measured([0.5], f=[6])))
+
+
+def test_what_more_segments_lose_is_worse_for_accuracies_and_perplexities():
+    """In points, and in 100 logarithms; two segments of training are four with twice as many."""
+    run = measured([0.2, 0.6])
+    curves = {"test/accuracy_at_4": [0.1, 0.5], "test/accuracy_at_8": [0.1, 0.7]}
+    run = replace(run, config={**CONFIG, "task": {"segments": 2}}, curves=run.curves | curves)
+    lost = [QUANTITIES[f"lost_at_{n}x"] for n in (2, 4)]
+    assert [quantity.of(run, run) for quantity in lost] == pytest.approx([10, -10])
+    curves = {"test/perplexity_at_2": [20.0], "test/perplexity_at_4": [5.0]}
+    text = record("t/a", "seed0", [10.0], curves=curves, config=CONFIG)
+    result = replace(text.result, metric="perplexity", mode="min")
+    text = replace(text, result=result)
+    assert [q.of(text, text) for q in lost] == pytest.approx(
+        [100 * math.log(2), -100 * math.log(2)]
+    )
+    assert not any(higher_is_better(text, quantity) for quantity in lost)

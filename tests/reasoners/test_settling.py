@@ -1,0 +1,161 @@
+"""Halting and starts: rules by hand, the study of a run, and its report."""
+
+import pytest
+import torch
+from report.conftest import plots, points, published, study_table
+
+from phantomgrad_reasoners.scaling import Trace
+from phantomgrad_reasoners.settling import (
+    Settling,
+    agreement,
+    cheapest,
+    drift,
+    equal_answers,
+    first,
+    rule_of,
+)
+from phantomgrad_suite.report.document import DASH
+from phantomgrad_suite.runs.records import read_study
+
+
+def found(answers, solved, changes, halting=None):
+    """A trace of answers of one cell, and the changes of its state, ``(T, B)`` each."""
+    answers, solved, changes = map(torch.tensor, (answers, solved, changes))
+    halting = changes * 0 - 1 if halting is None else torch.tensor(halting)
+    both = torch.stack([changes * 0, changes], dim=-1)
+    return Trace(answers[:, :, None], solved.bool(), both, halting, torch.ones(1, 2, 1, 3))
+
+
+def test_equal_answers_in_a_row_are_counted():
+    """An answer that comes back begins anew; a puzzle that no rule stops takes all segments."""
+    answers = torch.tensor([[1, 5], [1, 6], [2, 5], [1, 5], [1, 5]])[:, :, None]
+    equal = equal_answers(answers)
+    assert equal.T.tolist() == [[1, 2, 1, 1, 2], [1, 1, 1, 2, 3]]
+    assert first(equal >= 2).tolist() == [1, 3]
+    assert first(equal >= 3).tolist() == [4, 4]
+    assert first(equal >= 4).tolist() == [4, 4]
+
+
+TRACE = found(
+    answers=[[1, 4], [2, 5], [2, 5], [2, 6], [2, 6]],
+    solved=[[0, 0], [1, 0], [1, 0], [1, 1], [1, 1]],
+    changes=[[0.0, 0.0], [3.0, 5.0], [0.5, 3.0], [0.3, 0.3], [0.1, 0.1]],
+    halting=[[-1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]],
+)
+STUDY = Settling(run="r", thresholds=(4.0, 1.0, 0.2), agreeing=(2, 3))
+
+
+def test_each_puzzle_stops_on_its_own():
+    """The first segment has no residual: it has nothing before it."""
+    stops = {rule: first(s).tolist() for rule, s in STUDY.stops(TRACE, learned=True).items()}
+    assert stops == {
+        ("learned", 0.0): [1, 0],
+        ("residual", 4.0): [1, 2],
+        ("residual", 1.0): [2, 3],
+        ("residual", 0.2): [4, 4],
+        ("agreement", 2.0): [2, 2],
+        ("agreement", 3.0): [3, 4],
+    }
+    assert ("learned", 0.0) not in STUDY.stops(TRACE, learned=False)
+
+
+def test_the_cheapest_setting_that_loses_nothing_is_chosen():
+    """The learned halt and two equal answers stop the second puzzle too early."""
+    rows = {rule_of(row): row for row in STUDY.halting(TRACE, learned=True)}
+    chosen = cheapest([*rows.values()], accuracy=1.0)
+    assert chosen == {("residual", 1.0), ("agreement", 3.0)}
+    assert rows["residual", 1.0]["segments"] == 3.5
+    assert rows["residual", 1.0]["accuracy"] == 1.0
+    assert rows["learned", 0.0]["segments"] == 1.5
+    assert rows["learned", 0.0]["accuracy"] == 0.5
+
+
+def test_starts_agree_where_answers_and_states_do():
+    other = TRACE._replace(
+        answers=TRACE.answers.clone(), end=torch.tensor([[[[1.0, 1, 1]], [[1, 1, 4]]]])
+    )
+    other.answers[-1, 1] = 7
+    own = TRACE._replace(solved=TRACE.solved & torch.tensor([True, False]))
+    distance = 3 / 3**0.5
+    assert agreement(own, [other, own]) == {
+        "all": {"answers": 0.75, "distance": pytest.approx(distance / 4)},
+        "solved": {"answers": 1.0, "distance": 0.0},
+        "unsolved": {"answers": 0.5, "distance": pytest.approx(distance / 2)},
+    }
+    assert agreement(TRACE, [other])["unsolved"] is None
+
+
+def test_drift_tells_what_is_unsolved():
+    """Of the changes after two segments, the unsolved puzzles have the larger ones."""
+    changes = torch.tensor([[0.0] * 4, [9.0] * 4, [1.0, 2, 3, 4], [1.0, 2, 3, 4]])
+    both = torch.stack([changes, changes], dim=-1)
+    for solved, area in (([1, 1, 0, 0], 1.0), ([0, 0, 1, 1], 0.0), ([1, 0, 1, 0], 0.75)):
+        rows = torch.tensor(solved).bool().expand(4, 4)
+        assert (drift(Trace(changes, rows, both, changes, changes), 2) or [])[0] == area
+    assert drift(Trace(changes, changes > -1, both, changes, changes), 2) is None
+
+
+ROW = (
+    *("experiment=reasoning/sudoku6_halting", "dataset.train=64", "dataset.validation=8"),
+    *("dataset.test=24", "dataset.batch_size=16", "model.width=16", "trainer.max_epochs=2"),
+    *("task.segments=2", "task.evaluated_segments=[]"),
+)
+
+
+def test_the_study_of_a_run(workplace):
+    """Stopping is never dearer than all segments, and its accuracy is that of some segment."""
+    folder = workplace.train(*ROW)
+    run = f"run={folder.relative_to(workplace.path / 'runs')}"
+    settings = ("setting.depth=2", "setting.starts=2", "setting.puzzles=32")
+    numbers = read_study(workplace.study("study=settling", run, *settings) / "record.json").numbers
+    (test, known) = numbers["sets"]
+    assert (test["n"], known["name"], numbers["segments"]) == (32, "test/known_grids", 2)
+    for part in (test, known):
+        assert {row["rule"] for row in part["halting"]} == {"learned", "residual", "agreement"}
+        assert all(1 <= row["segments"] <= 4 == len(part["accuracy"]) for row in part["halting"])
+        assert part["starts"]["all"]["distance"] > 0
+
+
+def measured(seed, level):
+    """Return a record of a run whose accuracy grows from ``level`` by tenths."""
+    rules = (("learned", 0.0, True), ("residual", 1.0, False), ("residual", 0.5, True))
+    halting = [
+        {"rule": r, "setting": s, "chosen": c, "segments": 2.0 + i, "accuracy": level + 0.1 * i}
+        for i, (r, s, c) in enumerate(rules)
+    ]
+    part = {
+        **{"name": "test", "n": 10, "halting": halting, "drift": [0.9, 0.8, 1.0]},
+        "accuracy": [level, level + 0.1, level + 0.2, level + 0.3],
+        "starts": {
+            "all": {"answers": 0.75, "distance": 0.25},
+            "solved": {"answers": 0.8, "distance": 0.125},
+            "unsolved": None,
+        },
+    }
+    run = f"reasoning/sudoku6_halting/seed{seed}"
+    numbers = {
+        **{"row": "reasoning/sudoku6_halting", "instance": f"seed{seed}", "segments": 2},
+        "label": {"dataset": "Toy", "model": "TRM", "method": "halting"},
+        "sets": [part],
+    }
+    setting = {"run": run, "depth": 2, "starts": 2}
+    return published(
+        "theorems/series", row=f"settling/{run}", numbers=numbers, setting=setting, checks=[]
+    )
+
+
+def test_tables_and_figure():
+    table = study_table("settling", measured(0, 0.4), measured(1, 0.5))
+    halting, starts = (s for s in table.sections if s.title.endswith(("halting", "starts")))
+    assert halting.frame.to_numpy()[:, 1:].tolist() == [
+        ["After 2", DASH, DASH, "2.0", "50", "55.0 ± 7.1"],
+        ["After 4", DASH, DASH, "4.0", "0", "75.0 ± 7.1"],
+        ["Learned halt", DASH, "2 of 2", "2.0", "50", "45.0 ± 7.1"],
+        ["Small residual", "1", "0 of 2", "3.0", "25", "55.0 ± 7.1"],
+        ["Small residual", "0.5", "2 of 2", "4.0", "0", "65.0 ± 7.1"],
+    ]
+    assert starts.frame.iloc[0].tolist()[1:4] == ["75.0 ± 0.0", "0.250", "80.0 ± 0.0"]
+    (curves,) = map(points, plots(table).values())
+    panel = "exact accuracy (%)", "test"
+    assert curves[*panel, "the same for all"][0] == [1, 2, 3, 4]
+    assert curves[*panel, "small residual"] == ([3, 4], pytest.approx([55, 65]))
