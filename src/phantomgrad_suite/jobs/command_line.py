@@ -39,6 +39,7 @@ _CHOOSING = {
 }
 # With one of these groups, a command has several runs, which share the settings named second.
 _SEVERAL = {"table", "tune", "suite", "cluster"}
+_ALONE = {"hydra.mode=RUN", "-h", "--help", "-c", "--cfg", "-i", "--info"}  # but not with these
 _SHARED = re.compile(r"(table|tune|suite|cluster|scale)$|hydra\.|runtime\.(cluster|paths)\b")
 
 
@@ -90,9 +91,9 @@ def _for_each_row(arguments: Sequence[str]) -> list[str]:
     rows have; it leaves out what is swept, even over one value.
     """
     several = {"-m", "--multirun"} & {*arguments} or _SEVERAL & {*map(key_of, arguments)}
-    if not several or {"hydra.mode=RUN", "-h", "--help"} & {*arguments}:
+    if not several or _ALONE & {*arguments}:
         return list(arguments)
-    return ["-m", *(a if a.startswith("-") else _swept(a) for a in arguments)]
+    return ["-m", *(a if a.startswith("-") or "=" not in a else _swept(a) for a in arguments)]
 
 
 def _swept(argument: str) -> str:
