@@ -21,10 +21,8 @@ def loops(table: Table) -> Iterator[Plot]:
         name, title = file_name(table.key, "loops"), f"{table.entry.label}: {table.entry.title}"
         note = "mean over runs; band: ± one standard error"
         points = pd.concat(curves, ignore_index=True)
-        ticks = sorted(points["x"].unique())
-        yield Lines(
-            *(name, FIGURES["loops"], title, points), "loops in evaluation", note, ticks=ticks
-        )
+        about = name, FIGURES["loops"], title
+        yield Lines(*about, points, "loops in evaluation", note, log="x")
 
 
 def _by_loops(table: Table, line: Any) -> Iterator[pd.DataFrame]:

@@ -62,10 +62,8 @@ def small(row, request):
         return [*PUZZLES, *files, root("puzzle_root")]
     if row.startswith(ON_PPI):
         return ["model.channels=[8,4]", "dataset=ppi_synthetic", "dataset.scale=0.005"]
-    if row.startswith("attractor/"):
-        return EMBEDDED_TEXT
-    looped = LOOPED if row.startswith("looped/") else ()
-    return [*looped, *measured, *[root("small_tu")] * row.startswith(("table4/", "figure2/cox2"))]
+    own = {"looped": LOOPED, "attractor": EMBEDDED_TEXT}.get(row.split("/")[0], ())
+    return [*own, *measured, *[root("small_tu")] * row.startswith(("table4/", "figure2/cox2"))]
 
 
 @pytest.mark.parametrize("row", DIFFERENT)
