@@ -18,11 +18,22 @@ def loops(table: Table) -> Iterator[Plot]:
     """Yield the last test values by loops: a panel for each data set and length of words."""
     curves = [part for line in table.experiments.itertuples() for part in _by_loops(table, line)]
     if curves:
-        name, title = file_name(table.key, "loops"), f"{table.entry.label}: {table.entry.title}"
-        note = "mean over runs; band: ± one standard error"
         points = pd.concat(curves, ignore_index=True)
+        name, title = file_name(table.key, "loops"), f"{table.entry.label}, {_finding(points)}"
+        note = "mean over runs; band: ± one standard error"
         about = name, FIGURES["loops"], title
         yield Lines(*about, points, "loops in evaluation", note, log="x")
+
+
+def _finding(points: pd.DataFrame) -> str:
+    """Return what the loops change in the panel where they change most."""
+    ends = points.groupby(["row", "column", "label"], sort=False)["y"].agg(["first", "last"])
+    row, column, _ = (ends.max(axis=1) / ends.min(axis=1)).idxmax()
+    changes = [
+        f"{x.Index} from {x.first:.1f} to {x.last:.1f}" for x in ends.loc[row, column].itertuples()
+    ]
+    few, many = points["x"].min(), points["x"].max()
+    return f"{row.split(chr(10))[0]}, {few:g} to {many:g} loops in evaluation: {', '.join(changes)}"
 
 
 def _by_loops(table: Table, line: Any) -> Iterator[pd.DataFrame]:

@@ -241,11 +241,10 @@ def _warnings(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
     yield from (NOTES[name] for name, is_so in facts.items() if is_so)
     for line in lines[lines["metric"] == "perplexity"].itertuples():
         metric, records = metric_of_line(line), records_of(line, runs)
-        prefix = f"{metric.curve}_at_"
-        for name in sorted({n for run in records for n in run.curves if n.startswith(prefix)}):
-            best = by_epoch(curves_of(records, name)).min().mean()
+        for length in records[0].config["task"].get("other_memories", ()) if records else ():
+            best = by_epoch(curves_of(records, f"{metric.curve}_at_{length}")).min().mean()
             value = "—" if pd.isna(best) else metric.format(best)
-            yield NOTES["memory"].format(line=line, value=value, length=name.removeprefix(prefix))
+            yield NOTES["memory"].format(line=line, value=value, length=length)
     if lines["objective_n"].any():
         yield NOTES["chosen"].format(method=_chosen(lines))
 

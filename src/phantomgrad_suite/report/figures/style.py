@@ -97,12 +97,13 @@ class Lines(Plot):
         )
         figure, panels = _panels(self.title, size, self.points, sharey=self.share)
         looks, lowest = looks_of(self.points), {column: row for row, column in panels}
+        highest = {column: row for row, column in reversed(panels)}
         for (row, column), (axes, points) in panels.items():
             self._draw(axes, points, looks)
             label = "\n".join(pretty(fill(line, _TITLE)) for line in row.split("\n"))
             axes.set_ylabel(label if column == columns[0] else "")
             axes.set_xlabel((self.x or pretty(column)) if row == lowest[column] else "")
-            if self.x and row == rows[0]:
+            if self.x and row == highest[column]:
                 axes.set_title(pretty(fill(column, _TITLE)))
             if column in self._named(row):
                 _name(axes, points.dropna(subset="y"), looks)
