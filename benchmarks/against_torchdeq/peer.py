@@ -57,7 +57,7 @@ class PeerDEQ(nn.Module):
         self._close_over = layer.close_over
         self._deq = get_layer(layer.solver, layer.gradient)
 
-    def forward(self, *inputs: Any, z0: Any) -> tuple[Any, None]:
+    def forward(self, *inputs: Any, z0: Any, solver: None = None) -> tuple[Any, None]:
         with one_pass(self.cell):
             f, start = self._close_over(inputs, z0)
 

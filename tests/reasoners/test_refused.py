@@ -30,7 +30,7 @@ reasoning = partial(Reasoning, model=Starting(1, 1), optimizer=SGD, segments=3, 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: reasoning(segments=1), "segments must be at least 2, got 1"),
+        (lambda: reasoning(segments=0), "segments must be at least 1, got 0"),
         (lambda: reasoning(exploration=1.0), r"exploration must lie in \[0, 1\), got 1.0"),
         (lambda: reasoning(loss="hinge"), "loss must be 'softmax' or 'stablemax', got 'hinge'"),
         (lambda: reasoning(averaging=1.0), r"decay must lie in \[0, 1\), got 1.0"),
