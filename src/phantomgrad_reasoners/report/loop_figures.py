@@ -1,5 +1,6 @@
 """The figure of looped models: quality by the number of loops in evaluation."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,13 +28,14 @@ def loops(table: Table) -> Iterator[Plot]:
 
 def _finding(points: pd.DataFrame) -> str:
     """Return what the loops change in the panel where they change most."""
-    ends = points.groupby(["row", "column", "label"], sort=False)["y"].agg(["first", "last"])
-    row, column, _ = (ends.max(axis=1) / ends.min(axis=1)).idxmax()
-    changes = [
-        f"{x.Index} from {x.first:.1f} to {x.last:.1f}" for x in ends.loc[row, column].itertuples()
-    ]
+    curves = points.groupby(["row", "column", "label"], sort=False, as_index=False)
+    ends = curves["y"].agg(["first", "last"])
+    most = ends.loc[(ends["first"] / ends["last"]).map(math.log).abs().idxmax()]
+    panel = ends[(ends["row"] == most["row"]) & (ends["column"] == most["column"])]
+    changes = [f"{x.label} from {x.first:.1f} to {x.last:.1f}" for x in panel.itertuples()]
     few, many = points["x"].min(), points["x"].max()
-    return f"{row.split(chr(10))[0]}, {few:g} to {many:g} loops in evaluation: {', '.join(changes)}"
+    where = most["row"].partition("\n")[0]
+    return f"{where}, {few:g} to {many:g} loops in evaluation: {', '.join(changes)}"
 
 
 def _by_loops(table: Table, line: Any) -> Iterator[pd.DataFrame]:
