@@ -58,6 +58,8 @@ def along_cost(table: Table) -> Iterator[Plot]:
     shown = full if len(full) else lines
     shown = shown[shown["row"].map(leaf_of).isin(named)] if named else shown
     for (block, _), group in shown.groupby(["block", "dataset"], sort=False):
+        if group["name"].duplicated().any():  # rows of several models
+            group = group.assign(name=group["model"] + ", " + group["name"])
         runs = [(line, records_of(line, table.runs)) for line in group.itertuples()]
         timed = [(line, found) for line, records in runs if (found := _timed(records))]
         kind, costs = ("cost", _COSTS) if timed else ("curves", _EPOCH)

@@ -145,7 +145,8 @@ def _ticks(axes: Axes, x: pd.Series) -> None:
         return
     low, high = axes.get_xlim()
     whole = MaxNLocator(5, integer=is_whole, steps=[1, 2, 5, 10])
-    decades = LogLocator(subs=(1, 3) if high < 300 * low else (1,))
+    subs = (1, 2, 5) if high < 10 * low else (1, 3) if high < 300 * low else (1,)
+    decades = LogLocator(subs=subs)
     axes.xaxis.set_major_locator(decades if is_log else whole)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
