@@ -97,11 +97,12 @@ reproduce-figure4: ## Figure 4: gradient solvers under ill-conditioning
 
 reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10 h of a core)
 	@$(ONE_SIZE)
-	@status=0; for table in reasoning reasoning_few reasoning_instruments; do \
+	@status=0; for table in reasoning reasoning_few reasoning_instruments hierarchy looped; do \
 	    $(RUN) scripts/train.py table=$$table $(PARALLEL) || status=1; \
 	  done; \
 	  $(RUN) scripts/study.py suite=scaling $(PARALLEL) || status=1; \
-	  $(YOURS) reasoning scaling || status=1; exit $$status
+	  $(RUN) scripts/study.py suite=settling $(PARALLEL) || status=1; \
+	  $(YOURS) reasoning hierarchy looped scaling settling || status=1; exit $$status
 
 ##@ Runs and results
 
@@ -148,7 +149,7 @@ docs: env ## Build the documentation and run its examples: site/index.html (open
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 	@echo "site/index.html"
 
-test: env ## Run the tests (9 min on two cores)
+test: env ## Run the tests (6 min on two cores)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: env ## Format, lint, types and import contracts

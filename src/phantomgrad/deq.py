@@ -16,10 +16,10 @@ from phantomgrad.compiled import CompiledCalls
 from phantomgrad.context import cheap_to_read, readable, recording, set_recording
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.nn import current_pass, one_pass, share_weights
+from phantomgrad.nn import current_pass, is_sharded, one_pass, share_weights
 from phantomgrad.packing import Packing, padding_of
 from phantomgrad.precision import working_dtype
-from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers import Map, Reversible, Solution, Solver
 from phantomgrad.solvers.base import flat, per_sample
 
 PassHook = Callable[["DEQ", Map, Tensor, Tensor], None]
@@ -170,6 +170,7 @@ class DEQ(nn.Module):
             check_parts(solver)
         solver = solver or self.solver
         solver = solver.for_training() if self.training else solver
+        check_sharding(self.cell, solver, self.gradient)
         with one_pass(self.cell), explained(self.cell, z0, inputs, keywords):
             recorded = self.gradient.needs_recorded_solve and recording()
             f, start = self.close_over(
@@ -246,7 +247,9 @@ class DEQ(nn.Module):
         It is for measurements, and for penalties such as :func:`phantomgrad.jacobian_regularizer`.
 
         ``f`` is the map of this pass; called after the hook has returned, it computes weights and
-        masks anew. ``z`` is the equilibrium as a constant, ``attached`` the same with its gradient.
+        masks anew. ``z`` is the equilibrium as a constant, ``attached`` the same with its gradient;
+        several states are packed in one tensor, ``(B, D)``. Hooks run in evaluation too, where
+        ``attached.requires_grad`` is ``False``.
         Copies of the layer have no hooks. Returns a handle, whose ``remove()`` removes the hook.
         """
         handle = RemovableHandle(self._pass_hooks)
@@ -313,6 +316,17 @@ def distance(a: Tensor, b: Tensor) -> Tensor:
     difference = (a - b).to(torch.promote_types(a.dtype, torch.float32))
     norms: Tensor = torch.linalg.vector_norm(flat(difference), dim=1)
     return norms
+
+
+def check_sharding(cell: nn.Module, solver: Solver, gradient: GradientEstimator) -> None:
+    """Raise if processes that share a cell would wait for one another."""
+    ends_early = isinstance(solver, Reversible) or getattr(solver, "tol", 0.0) > 0
+    if gradient.needs_recorded_solve and ends_early and is_sharded(cell):
+        raise ValueError(
+            "a cell that FSDP2 shards is evaluated equally often by all processes, or they hang: "
+            "with BackpropThroughSolver use Steps or tol=0, or shard the layer, "
+            f"fully_shard(layer), in the place of its cell, got {solver}"
+        )
 
 
 def check_parts(solver: Solver | None, gradient: GradientEstimator | None = None) -> None:

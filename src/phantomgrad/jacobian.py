@@ -192,5 +192,5 @@ def recordable(z: Tensor) -> Tensor:
 NO_JACOBIAN = (
     "the Jacobian of a map cannot be taken under fullgraph=True or in a transform of torch.func: "
     "use UnrolledPhantomGradient with a number as damping, or BackpropThroughSolver, without a "
-    "penalty"
+    "penalty on the Jacobian"
 )

@@ -52,6 +52,8 @@ class AdaptiveDamping(nn.Module):
     @property
     def value(self) -> float:
         r"""The current :math:`\lambda`; 1 before the first measurement."""
+        if torch.compiler.is_compiling():
+            raise RuntimeError(NO_JACOBIAN)
         radius = float(self.radius)  # waits for an accelerator
         return 1.0 if math.isnan(radius) else 1.0 / max(radius, 1.0)
 

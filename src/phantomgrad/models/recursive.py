@@ -216,6 +216,8 @@ class RecursiveCell(nn.Module):
         check_at_least("recorded", recorded, 1)
         if recorded > n + 1:
             raise ValueError(f"recorded must be at most n + 1 = {n + 1}, got {recorded}")
+        if high is not None and recorded < 2:
+            raise ValueError(f"recorded must be at least 2 for g to learn beside h, got {recorded}")
         self.network = network
         self.high = high
         self.n = n

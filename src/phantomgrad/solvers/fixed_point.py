@@ -51,7 +51,7 @@ class UniformDepth:
     high: int
 
     def __post_init__(self) -> None:
-        check_at_least("low", self.low, 0)
+        check_at_least("low", self.low, 1)  # of no step nothing is on the graph
         check_at_least("high", self.high, self.low)
 
     def __call__(self) -> int:
@@ -70,7 +70,7 @@ class LogNormalPoissonDepth:
     :math:`\sigma = 1/2`. There n counts the recorded steps as well, here those of the solver alone.
 
     Args:
-        mean: r, above 0.
+        mean: r, the mean of the Poisson variable, above 0. That of n is r + 1.
         sigma: :math:`\sigma`.
     """
 
@@ -98,13 +98,15 @@ class Steps(Solver):
 
     For models of fixed depth, such as recursive reasoners. A :class:`phantomgrad.DEQ` with this
     solver takes the steps of its gradient under ``torch.no_grad`` as well: ``Steps(n)`` with
-    ``UnrolledPhantomGradient(k, 1.0)`` is n + k applications in training and in evaluation.
+    ``UnrolledPhantomGradient(k, 1.0)`` is n + k applications in training and in evaluation, unless
+    ``depth`` draws another n.
 
     In the :class:`Solution`, ``residual`` is that of the last state that was evaluated,
     :math:`\|f(z_{n-1}) - z_{n-1}\| / \|f(z_{n-1})\|`, and ``nan`` for n = 0; no sample counts
     as converged.
 
-    A state of several tensors may have a counter of the steps in it, as a float.
+    A state of several tensors may have a counter of the steps in it, as a float, if nothing is
+    damped.
 
     Trained at one depth, a model may fail at any other. With ``depth``, a layer in training mode
     draws n anew in each pass, by torch's generator on the CPU: processes with equal seeds draw
@@ -132,7 +134,11 @@ class Steps(Solver):
 
     def for_training(self) -> "Steps":
         """Return the steps of one pass in training."""
-        return self if self.depth is None else replace(self, n=self.depth(), depth=None)
+        if self.depth is None:
+            return self
+        if torch.compiler.is_compiling():
+            raise RuntimeError("fullgraph=True cannot draw the depth of Steps: set depth=None")
+        return replace(self, n=self.depth(), depth=None)
 
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the state after n applications; see :meth:`Solver.solve`."""

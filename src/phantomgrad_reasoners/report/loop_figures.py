@@ -1,6 +1,5 @@
 """The figure of looped models: quality by the number of loops in evaluation."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,12 +29,15 @@ def _finding(points: pd.DataFrame) -> str:
     """Return what the loops change in the panel where they change most."""
     curves = points.groupby(["row", "column", "label"], sort=False, as_index=False)
     ends = curves["y"].agg(["first", "last"])
-    most = ends.loc[(ends["first"] / ends["last"]).map(math.log).abs().idxmax()]
+    change = (ends["first"] - ends["last"]) / ends[["first", "last"]].max(axis=1)
+    most = ends.loc[change.abs().idxmax()]
     panel = ends[(ends["row"] == most["row"]) & (ends["column"] == most["column"])]
-    changes = [f"{x.label} from {x.first:.1f} to {x.last:.1f}" for x in panel.itertuples()]
+    changes = [f"{x.first:.1f} to {x.last:.1f} with {x.label}" for x in panel.itertuples()]
     few, many = points["x"].min(), points["x"].max()
     where = most["row"].partition("\n")[0]
-    return f"{where}, {few:g} to {many:g} loops in evaluation: {', '.join(changes)}"
+    return (
+        f"{where}: from {few:g} to {many:g} loops in evaluation, {', '.join(changes)} in training"
+    )
 
 
 def _by_loops(table: Table, line: Any) -> Iterator[pd.DataFrame]:

@@ -111,6 +111,7 @@ def _run_of_another_row(
     other = results.same_run(identity.config_hash, identity.instance)
     if not other:
         return None
+    first = other.environment.get("same_run_as", f"{other.row}/{other.instance}")
     reduced = [other.data["reduced"]] if "reduced" in other.data else []
     return replace(
         other,
@@ -118,8 +119,9 @@ def _run_of_another_row(
         config=recorded(config),
         label={key: str(config.label[key]) for key in other.label},
         **protocol(config, identity, *reduced),
-        environment={**other.environment, "same_run_as": f"{other.row}/{other.instance}"},
-        weights={},  # which are in the folder of the other row
+        environment={**other.environment, "same_run_as": first},
+        # The files are in the folder of the other row; costs are counted by the steps.
+        weights={k: {"epoch": w["epoch"], "step": w["step"]} for k, w in other.weights.items()},
     )
 
 

@@ -96,7 +96,10 @@ def listed(group: str, patterns: str) -> list[str]:
         if name == pattern:
             found |= dict.fromkeys(names)
         else:
-            found = {key: None for key in found if key not in names}
+            left = {key: None for key in found if key not in names}
+            if left.keys() == found.keys() or not left:
+                raise UserError(f"{patterns}: !{name} leaves out {'nothing' if left else 'all'}")
+            found = left
     return list(found)
 
 

@@ -54,7 +54,11 @@ class Judgement:
             f"{line.claim.claim} ({line.family.title}{', secondary' * (line.rank == 'secondary')})"
             for line in lines.itertuples()
         ]
-        return f"Contradicted: {'; '.join(found)}." if found else "No claim is contradicted."
+        return (
+            f"Contradicted, of all claims here: {'; '.join(found)}."
+            if found
+            else "None is contradicted."
+        )
 
 
 def judge(results: Path, published: Archive, own: Archive | None = None) -> Judgement | None:

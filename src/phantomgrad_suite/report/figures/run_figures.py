@@ -95,8 +95,14 @@ def _cheapest(points: pd.DataFrame) -> str:
         return ""
     shares = totals.drop(columns="implicit").div(totals["implicit"], axis=0)
     family = shares.loc[_WORK].idxmin()
+    if shares.loc[_WORK, family] >= 1:
+        return ""
     time, work = (f"{100 * shares.loc[column, family]:.0f} %" for column in (_TIME, _WORK))
-    return f"{family} takes {time} of implicit's processor time, {work} of its evaluations"
+    scores = points.groupby(["family", "label"])["y"].last().groupby("family").max()
+    return (
+        f"{family} takes {time} of implicit's processor time, {work} of its evaluations, and ends "
+        f"at {scores[family]:.1f} (implicit: {scores['implicit']:.1f})"
+    )
 
 
 def _ends(points: pd.DataFrame) -> str:
@@ -133,8 +139,10 @@ def along_training(table: Table) -> Iterator[Plot]:
         if not curves:
             continue
         points, first = once(pd.concat(curves, ignore_index=True)), next(group.itertuples())
-        means = points.groupby("label")["y"].mean()
-        found = f"mean cosines are at least {means.min():.2f} ({means.idxmin()})"
+        means, least = points.groupby("label")["y"].mean(), points["y"].min()
+        found = (
+            f"the lowest mean cosine is {means.min():.2f} ({means.idxmin()}), at worst {least:.2f}"
+        )
         about = FIGURES["cosines"].format(dataset=dataset), title_of(table, first, found)
         name = file_name(table.key, block, first.key.lower(), "cosines")
         note = _BAND if points["low"].notna().any() else ""

@@ -37,7 +37,7 @@ def cosines(table: Table) -> Iterator[Plot]:
     least, steps, damping = min(best)
     found = f"with k = {steps} the mean cosine is at least {least:.3f} (λ = {damping})"
     title = f"{table.entry.label}: {found}"
-    note = "median; band: 1 % to 99 % of the samples"
+    note = "curves: medians; band: 1 % to 99 % of the samples"
     about = table.key, FIGURES["figure1"], title
     yield Lines(*about, points, "k", note, log="x")
 
@@ -62,9 +62,9 @@ def iterations(table: Table) -> Iterator[Plot]:
             f"at {at}, phantom gradients reach a cosine of {np.nanmax(np.array(last, float)):.3f}"
         )
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
-        title = f"{table.entry.label}, F: {form}: {found}"
+        title = f"{table.entry.label}, {form} F: {found}"
         about = name, FIGURES["figure4"].format(**record.setting), title
-        note = "median over the samples; band: 5 % to 95 %"
+        note = f"median over the samples; band: 5 % to 95 %; drawn down to {_RESOLUTION:g}"
         points = once(pd.concat(curves, ignore_index=True))
         yield Lines(*about, points, "iterations of Broyden, or k", note, log="y")
 

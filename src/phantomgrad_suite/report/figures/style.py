@@ -33,7 +33,7 @@ FAMILIES = {
 """The colours of gradients, in all figures; dash and marker tell members of a family apart."""
 MUTED = "#6b6b6b"
 
-_OTHERS = ("#CC79A7", "#E69F00", "#56B4E9", MUTED)
+_OTHERS = ("#CC79A7", "#E69F00", "#56B4E9", MUTED, "#8C510A", "#B5A72B")
 _DASHES = ("", (6, 1.5), (4, 1.2, 1, 1.2), (1.2, 1.1), (8, 2, 1.2, 2, 1.2, 2))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _SAME = 1e-3  # relative difference of curves, below what a figure shows
@@ -105,6 +105,7 @@ class Lines(Plot):
             axes.set_xlabel((self.x or pretty(column)) if row == lowest[column] else "")
             if self.x and row == highest[column]:
                 axes.set_title(pretty(fill(column, _TITLE)))
+        for (row, column), (axes, points) in panels.items():  # whose limits no panel changes now
             if column in self._named(row):
                 _name(axes, points.dropna(subset="y"), looks)
         figure.supxlabel(self.note, fontsize=7.5, color=MUTED, x=0.012, ha="left")
@@ -118,15 +119,16 @@ class Lines(Plot):
         return [c for (c, found), others in zip(sets, after, strict=True) if not found <= others]
 
     def _draw(self, axes: Axes, points: pd.DataFrame, looks: pd.DataFrame) -> None:
-        few = points["label"].value_counts().max() <= _FEW
-        sns.lineplot(
-            points,
-            **{"x": "x", "y": "y", "hue": "label", "style": "label", "ax": axes},
-            palette=looks["color"].to_dict(),
-            dashes=looks["dashes"].to_dict(),
-            markers=looks["marker"].to_dict() if few else False,
-            **{"markeredgewidth": 0, "estimator": None, "sort": False, "legend": False},
-        )
+        markers = looks["marker"][looks["marker"] != ""].to_dict()
+        for few, part in points.groupby(points["label"].isin(markers)):
+            sns.lineplot(
+                part,
+                **{"x": "x", "y": "y", "hue": "label", "style": "label", "ax": axes},
+                palette=looks["color"].to_dict(),
+                dashes=looks["dashes"].to_dict(),
+                markers=markers if few else False,
+                **{"markeredgewidth": 0, "estimator": None, "sort": False, "legend": False},
+            )
         for label, band in points.dropna(subset="low").groupby("label", sort=False):
             look = {"color": looks.loc[label, "color"], "alpha": 0.12, "linewidth": 0}
             axes.fill_between(band["x"], band["low"], band["high"], **look)
@@ -195,11 +197,16 @@ def looks_of(points: pd.DataFrame) -> pd.DataFrame:
     """Return colour, dashes and marker of each label: the colour is that of its family."""
     looks, others = points.drop_duplicates("label").set_index("label"), cycle(_OTHERS)
     of_family = looks.groupby("family").cumcount()
+    longest = points.groupby(["label", "row", "column"]).size().groupby("label").max()
     return pd.DataFrame(
         {
             "color": [FAMILIES.get(family) or next(others) for family in looks["family"]],
             "dashes": [_DASHES[i % len(_DASHES)] for i in of_family],
-            "marker": [_MARKERS[i % len(_MARKERS)] for i in of_family],
+            # Of curves with few points; others would be hidden by theirs.
+            "marker": [
+                _MARKERS[i % len(_MARKERS)] if few else ""
+                for i, few in zip(of_family, longest[looks.index] <= _FEW, strict=True)
+            ],
         },
         looks.index,
         dtype=object,
