@@ -135,7 +135,7 @@ def test_a_random_depth_is_drawn_once_a_pass_in_training_alone():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: UniformDepth(-1, 3), "low must be at least 0"),
+        (lambda: UniformDepth(0, 3), "low must be at least 1"),
         (lambda: UniformDepth(3, 2), "high must be at least 3"),
         (lambda: LogNormalPoissonDepth(0), "mean must be above 0"),
         (lambda: LogNormalPoissonDepth(4, sigma=-1), "sigma"),

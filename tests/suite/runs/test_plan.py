@@ -43,6 +43,10 @@ def test_patterns_that_name_nothing_are_refused():
     ]
     with pytest.raises(UserError, match=r"there is no file configs/experiment/chain/\*\.yaml"):
         listed("experiment", "chain/*")
+    with pytest.raises(UserError, match="!chains/ngp leaves out nothing"):
+        listed("experiment", "chains/*, !chains/ngp")
+    with pytest.raises(UserError, match=r"!chains/\* leaves out all"):
+        listed("experiment", "chains/upg_k5_d0.5, !chains/*")
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,8 @@ def test_rows_with_the_same_settings_share_their_runs(workplace, caplog):
     assert (second.curves, second.config_hash) == (first.curves, first.config_hash)
     assert second.config["label"]["row"] == "chains/mine"
     assert Archive(workplace.path / "runs/results/records").holds(second)
+    steps = {name: (kept["epoch"], kept["step"]) for name, kept in first.weights.items()}
+    assert {n: (kept["epoch"], kept["step"]) for n, kept in second.weights.items()} == steps
     with pytest.raises(UserError, match="has no weights: they are those of chains/upg"):
         read_run(workplace.path / "runs/chains/mine/seed0")
     caplog.clear()

@@ -58,7 +58,7 @@ def along_cost(table: Table) -> Iterator[Plot]:
     shown = full if len(full) else lines
     shown = shown[shown["row"].map(leaf_of).isin(named)] if named else shown
     for (block, _), group in shown.groupby(["block", "dataset"], sort=False):
-        if group["name"].duplicated().any():  # rows of several models
+        if group["name"].duplicated().any() and group["model"].nunique() > 1:
             group = group.assign(name=group["model"] + ", " + group["name"])
         runs = [(line, records_of(line, table.runs)) for line in group.itertuples()]
         timed = [(line, found) for line, records in runs if (found := _timed(records))]

@@ -13,8 +13,7 @@ from phantomgrad.models.recursive import rotated, truncated_normal_
 every_mixer = pytest.mark.parametrize("mixer", ["mlp", "attention"])
 
 
-@pytest.mark.parametrize("networks", [1, 2], ids=["TRM", "HRM"])
-@pytest.mark.parametrize("recorded", [1, 2, 3])
+@pytest.mark.parametrize(("networks", "recorded"), [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3)])
 def test_recursion_with_damping_and_noise(recorded, networks):
     low, *high = (RecursiveNetwork(8, 6, multiple=4, damping=0.9) for _ in range(networks))
     cell = RecursiveCell(low, 2, recorded, *high)
@@ -37,6 +36,12 @@ def test_recursion_with_damping_and_noise(recorded, networks):
         strict=True,
     ):
         torch.testing.assert_close(g, reference)
+
+
+def test_a_second_network_needs_two_recorded_steps():
+    low, high = (RecursiveNetwork(8, 6, multiple=4) for _ in range(2))
+    with pytest.raises(ValueError, match="recorded must be at least 2 for g to learn beside h"):
+        RecursiveCell(low, 2, 1, high)
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,9 @@ def test_secondary_claims_are_apart_and_not_corrected(claims):
 def test_what_is_contradicted_is_said_first_and_by_name(claims):
     add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
     first = table_of_claims(judge(claims.path, claims.archive)).sections[0].text
-    assert first == "Of the paper's 1 primary claims, 1 holds. No claim is contradicted."
+    assert first == "Of the paper's 1 primary claims, 1 holds. None is contradicted."
     write(claims, CLAIMS + SECOND)
-    text = "Contradicted: UPG varies less (Toys, secondary)."
+    text = "Contradicted, of all claims here: UPG varies less (Toys, secondary)."
     assert table_of_claims(judge(claims.path, claims.archive)).sections[0].text.endswith(text)
     assert claims.report() == 0
     page = (claims.path / "index.html").read_text()
