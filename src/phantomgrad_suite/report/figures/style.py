@@ -240,8 +240,8 @@ def pretty(text: str) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """Return a name of the ``parts`` that are not empty, without dots, commas, slashes, spaces."""
-    return "_".join(filter(None, parts)).translate(str.maketrans("/ ", "__", ".,"))
+    """Return a name of letters, digits, ``-`` and ``_`` for the ``parts`` that are not empty."""
+    return "_".join(filter(None, parts)).translate(str.maketrans("/ ", "__", ".,()"))
 
 
 @contextmanager
