@@ -3,14 +3,14 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-import torch
 
 DOCS = Path(__file__).parents[3] / "docs"
+END = "end of a block"
 NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -21,20 +21,19 @@ def tool(path):
     return module
 
 
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", ["../README", "install", "quickstart", "recipes"])
-def test_blocks_print_what_the_page_says(name, tmp_path, monkeypatch, capsys):
-    """The words, and the numbers within a tenth."""
-    monkeypatch.chdir(tmp_path)
-    torch.set_default_dtype(torch.float32)  # as a reader's
-    module = ModuleType("page")  # in which dataclasses look for their types
-    monkeypatch.setitem(sys.modules, "page", module)
+def test_blocks_print_what_the_page_says(name, tmp_path):
+    """The words, and the numbers within a tenth, in a process of its own, as a reader's."""
     page = (DOCS / f"{name}.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```(?:\s+```text\n(.*?)```)?", page, re.DOTALL)
     assert any(printed for _, printed in blocks)
-    for code, printed in blocks:
-        exec(compile(code, f"{name}.md", "exec"), vars(module))
-        found = capsys.readouterr().out
+    script = tmp_path / "page.py"
+    script.write_text(f"print({END!r})\n".join(code for code, _ in blocks))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    for found, (_, printed) in zip(done.stdout.split(f"{END}\n"), blocks, strict=True):
         assert re.split(NUMBER, found) == re.split(NUMBER, printed)
         numbers = [[float(n) for n in re.findall(NUMBER, text)] for text in (found, printed)]
         assert numbers[0] == pytest.approx(numbers[1], rel=0.1)
