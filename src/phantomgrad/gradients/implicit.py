@@ -123,14 +123,16 @@ class ImplicitGradient(GradientEstimator):
             tensors = [self.preconditioner.steps, self.preconditioner.weights]
 
         def solve(op: Map, v: Tensor, *kept: Tensor) -> Tensor:
+            scale = _scale(v)
+            v = v / scale
             linear, constant = op, v
             if layout is not None:
                 p = Inverse(kept[0], kept[1], layout).transposed
                 linear, constant = lambda u: u + p(op(u) - u), p(v)
             solution = solver.solve_linear(linear, constant)
             if report is not None:
-                report(solution)
-            return estimator._remedied(solution, op, v)
+                report(solution._replace(z=solution.z * scale))
+            return estimator._remedied(solution, op, v) * scale
 
         if self.at == "image":
             return attach_image_by_cotangent(f, z_star, solve, tensors)
@@ -168,3 +170,11 @@ class ImplicitGradient(GradientEstimator):
 def _size(x: Tensor) -> Tensor:
     size: Tensor = torch.linalg.vector_norm(flat(x), dim=1)
     return size
+
+
+def _scale(v: Tensor) -> Tensor:
+    """Return a power of two for each sample of ``v`` that is too small or large to be squared."""
+    largest = flat(v).abs().amax(dim=1)
+    power = torch.exp2(largest.log2().floor())
+    extreme = ((largest < 2.0**-40) | (largest > 2.0**40)) & (power > 0) & (power < torch.inf)
+    return per_sample(torch.where(extreme, power, 1), v)

@@ -200,7 +200,7 @@ class RecursiveCell(nn.Module):
         network: g.
         n: number of its steps.
         recorded: number of steps on the graph.
-        high: h, by default g.
+        high: h, by default g. With two networks ``recorded`` is at least 2.
     """
 
     def __init__(
@@ -217,7 +217,9 @@ class RecursiveCell(nn.Module):
         if recorded > n + 1:
             raise ValueError(f"recorded must be at most n + 1 = {n + 1}, got {recorded}")
         if high is not None and recorded < 2:
-            raise ValueError(f"recorded must be at least 2 for g to learn beside h, got {recorded}")
+            raise ValueError(
+                f"recorded must be at least 2 with two networks, for g to learn, got {recorded}"
+            )
         self.network = network
         self.high = high
         self.n = n

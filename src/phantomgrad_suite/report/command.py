@@ -74,7 +74,7 @@ def _fail(message: str, status: int) -> int:
 
 @dataclass
 class Report:
-    """All tables, figures and claims of a folder of results or, beside them, of ``yours``."""
+    """All tables, figures and claims of a folder of results, next to those of ``yours``."""
 
     results: Path
     yours: Path | None = None

@@ -74,7 +74,7 @@ class LanguageModelling(Task):
         # In evaluation the model's own memory may be longer than a text.
         for loader in self.trainer.val_dataloaders or []:
             for at, options in self._evaluations["test"].items():
-                name = "other_memories" if at else "evaluation_memory"
+                name = "other_memories" if at.startswith("_at_") else "evaluation_memory"
                 lengths.append((f"task.{name}", options["memory_length"] or 0, loader))
         for name, length, loader in lengths:
             text = getattr(loader, "dataset", None)

@@ -201,3 +201,15 @@ def test_a_diverging_adjoint_is_no_larger_than_the_one_step_gradient(stop):
     with pytest.warns(pg.AdjointWarning, match="failed for some samples"):
         attached.sum().backward()
     assert affine.bias.grad.item() == 1
+
+
+@pytest.mark.usefixtures("float32")
+@pytest.mark.parametrize("scale", [2.0**-80, 2.0**80])
+def test_losses_of_any_size_have_the_same_gradient(scale):
+    """In float32 the squares of such cotangents are zero or infinite."""
+    v, found = torch.randn(3, 5), []
+    for s in (1.0, scale):
+        affine = Affine.random()
+        pg.ImplicitGradient().attach(affine, affine.equilibrium()).backward(s * v)
+        found.append(affine.bias.grad / s)
+    torch.testing.assert_close(*found)
