@@ -26,6 +26,7 @@ class Quantity(NamedTuple):
 
     of: Callable[[Record, Record], float]
     is_result: bool = False  # a value of the test metric
+    is_change: bool = False  # of the test metric, by other segments or without the solver
     has_margin: bool = False  # it is in the unit of the margin
     decimals: int = 3
     trained_by: Literal["last", "best"] = "last"  # the result that must beat the baselines
@@ -33,7 +34,8 @@ class Quantity(NamedTuple):
 
 def is_logarithm(record: Record, quantity: Quantity) -> bool:
     """Return whether values of ``quantity`` are 100 times a logarithm."""
-    return quantity.is_result and record.result.metric == "perplexity"
+    of_metric = quantity.is_result or quantity.is_change
+    return of_metric and record.result.metric == "perplexity"
 
 
 def higher_is_better(record: Record, quantity: Quantity) -> bool:
@@ -69,6 +71,10 @@ def _gain_of_segments(record: Record, _: Record) -> float:
     return 100 * float(many - trained)
 
 
+def _change(of: Callable[[Record, Record], float]) -> Quantity:
+    return Quantity(of, is_change=True, has_margin=True, decimals=2)
+
+
 def _lost(n: int) -> Quantity:
     """Return how much worse the last epoch's model is with n times its segments in evaluation."""
 
@@ -77,7 +83,7 @@ def _lost(n: int) -> Quantity:
         rise = _in_points(record, _curve(record, name)[-1]) - _in_points(record, record.result.last)
         return -rise if metric_of_run(record).higher_is_better else rise
 
-    return Quantity(of, has_margin=True, decimals=2)
+    return _change(of)
 
 
 def _cosine_slope(record: Record, _: Record) -> float:
@@ -118,7 +124,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "train_loss_last": Quantity(
         lambda run, _: 100 * float(_curve(run, "train/loss")[-1]), has_margin=True, decimals=2
     ),
-    "without_solver": Quantity(_without_solver, has_margin=True, decimals=2),
+    "without_solver": _change(_without_solver),
     "gain_of_segments": Quantity(_gain_of_segments, decimals=2),
     "lost_at_2x": _lost(2),
     "lost_at_4x": _lost(4),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from report.conftest import record
 
-from phantomgrad_suite.report.claims.quantities import QUANTITIES, higher_is_better
+from phantomgrad_suite.report.claims.quantities import QUANTITIES, higher_is_better, is_logarithm
 
 CONFIG = {
     "label": {"reduced": []},
@@ -93,3 +93,5 @@ def test_what_more_segments_lose_is_worse_for_accuracies_and_perplexities():
         [100 * math.log(2), -100 * math.log(2)]
     )
     assert not any(higher_is_better(text, quantity) for quantity in lost)
+    assert is_logarithm(text, lost[0])
+    assert not is_logarithm(run, lost[0])
