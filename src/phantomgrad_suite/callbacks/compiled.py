@@ -113,9 +113,14 @@ class CompiledCells(Callback):
             log.warning("f is not compiled, since torch.compile does not work here: %s", reason)
             return
         for layer, batch in zip(layers_of(module), self._batches, strict=True):
-            recorded = type(layer.cell) in _RECORDED
-            layer.compile_solve(batch=batch, recorded=recorded, mode=mode, dynamic=False)
+            compile_layer(layer, mode, batch)
         self.mode = mode
+
+
+def compile_layer(layer: DEQ, mode: str, batch: int | None = None) -> None:
+    """Compile evaluations of f, recorded ones where that saves time, in a mode of torch.compile."""
+    recorded = type(layer.cell) in _RECORDED
+    layer.compile_solve(batch=batch, recorded=recorded, mode=mode, dynamic=False)
 
 
 def _mode(setting: bool | str | None) -> str | None:

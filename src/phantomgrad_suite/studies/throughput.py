@@ -20,6 +20,7 @@ from phantomgrad.gradients import AdjointWarning, ImplicitGradient
 from phantomgrad.nn import one_pass
 from phantomgrad.solvers import GMRES, IterativeSolver, LinearSolver, Solution
 from phantomgrad_suite.callbacks.capture import layers_of
+from phantomgrad_suite.callbacks.compiled import compile_layer
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
 from phantomgrad_suite.jobs.compose import compose_row
 from phantomgrad_suite.jobs.environment import set_float32_precision
@@ -47,6 +48,7 @@ class TrainingStep:
         clock: Clock,
         whole_budgets: bool,
         matmul_precision: str | None = None,
+        compile: str | None = None,
     ) -> None:
         self.name, self.config, self._clock = name, compose_row(name), clock
         self.config.matmul_precision = matmul_precision or self.config.matmul_precision
@@ -70,6 +72,9 @@ class TrainingStep:
             if isinstance(layer.gradient, ImplicitGradient):
                 adjoint = _whole(layer.gradient.solver)
                 layer.gradient = replace(layer.gradient, solver=adjoint)
+        if compile:
+            for layer in self.layers:
+                compile_layer(layer, compile)
         self._calls: list[tuple[DEQ, tuple[Any, ...], Any]] = []
         self.seconds: dict[str, list[float]] = {phase: [] for phase in (*PHASES, "f")}
         self.peak_bytes = 0
@@ -153,6 +158,7 @@ class Throughput(Study):
     baselines: Mapping[str, str | None] = field(default_factory=dict)
     whole_budgets: bool = False  # set all tolerances to zero
     matmul_precision: str | None = None  # that of the rows unless it is given; high: TF32 on CUDA
+    compile: str | None = None  # f in a mode of torch.compile: default, or reduce-overhead on CUDA
     warmup: int = 3  # steps, after which the memory of each language row is full
     repeats: int = 5
 
@@ -162,7 +168,8 @@ class Throughput(Study):
         for row in self.rows:
             batch_size = self.batch_sizes.get(row, self.batch_size)
             steps[row] = TrainingStep(
-                row, batch_size, seed, clock, self.whole_budgets, self.matmul_precision
+                *(row, batch_size, seed, clock, self.whole_budgets),
+                *(self.matmul_precision, self.compile),
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AdjointWarning)  # solves need not converge here

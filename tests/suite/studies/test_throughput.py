@@ -154,3 +154,13 @@ def test_rows_can_be_timed_in_another_precision():
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_steps_can_be_timed_with_compiled_evaluations(monkeypatch):
+    calls = []
+    monkeypatch.setattr(DEQ, "compile_solve", lambda layer, **options: calls.append(options))
+    TrainingStep(UPG, 2, 0, Ticking(CPU), False)
+    assert not calls
+    TrainingStep(UPG, 2, 0, Ticking(CPU), False, compile="reduce-overhead")
+    expected = {"batch": None, "recorded": True, "mode": "reduce-overhead", "dynamic": False}
+    assert calls == [expected]
