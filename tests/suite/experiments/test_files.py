@@ -13,11 +13,11 @@ from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_says_in_one_line_what_it_is(row):
-    package, *lines = text(row).splitlines()
-    assert package == "# @package _global_"
-    assert [line for line in lines if line.startswith("#")] == lines[:1]
+def test_a_row_says_in_one_line_what_it_is():
+    for row in ROWS:
+        package, *lines = text(row).splitlines()
+        assert package == "# @package _global_", row
+        assert [line for line in lines if line.startswith("#")] == lines[:1], row
 
 
 def test_every_row_belongs_to_one_table():
