@@ -21,7 +21,7 @@ MDEQ, WORDS = "cpu/table1/upg_k5_d0.5_no_dropout", "cpu/table3/wikitext103_postl
 SOLVED = Broyden(max_evaluations=200, tol=1e-8)
 GRADIENTS = {"implicit": ImplicitGradient(solver=SOLVED), "UPG": UnrolledPhantomGradient(5, 0.8)}
 pytestmark = [
-    pytest.mark.usefixtures("hydra_restore_singletons"),
+    pytest.mark.usefixtures("own_hydra"),
     pytest.mark.filterwarnings("ignore:.*Profiler.*", "ignore:the adjoint solve failed"),
 ]
 

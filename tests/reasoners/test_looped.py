@@ -4,12 +4,10 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 from tasks.fitting import SGD, logged
-from training import finish_two, needs_gloo
 
 import phantomgrad as pg
 from phantomgrad_reasoners.looped import LoopedLanguageModelling, LoopedTransformer, token_losses
 from phantomgrad_suite.data.text.streams import TokenBatch
-from phantomgrad_suite.runs.records import read_record
 
 VOCABULARY = 7
 
@@ -79,19 +77,6 @@ def test_a_resumed_run_draws_the_depths_of_the_uninterrupted_one(workplace, whol
     curves = checkpoint(folder)["callbacks"]["History"]["curves"]
     assert len({*curves["solver/evaluations"]}) > 1  # means over the steps of an epoch
     assert all(distance > 0 for distance in curves["solver/distance"])
-
-
-@needs_gloo
-def test_two_processes_draw_the_same_depths(workplace):
-    """An epoch is one step; the mean of different depths would be no integer in half of them."""
-    size = ("model.width=8", "model.heads=2", "dataset.batch_size=2", "dataset.segment_length=9")
-    short = ("dataset.segments_per_epoch=1", "trainer.max_epochs=12", "trainer.limit_val_batches=1")
-    two = ("trainer=ddp", "runtime.trainer.accelerator=cpu", "trainer.devices=2")
-    finish_two(workplace.path, "experiment=looped/wikitext103_random", *size, *short, *two)
-    (path,) = workplace.path.glob("**/record.json")
-    depths = read_record(path).curves["solver/evaluations"]
-    assert len({*depths}) > 2
-    assert [depth % 1 for depth in depths] == [0.0] * 12
 
 
 @pytest.mark.parametrize(("name", "value"), [("coda", 0), ("heads", 3)])

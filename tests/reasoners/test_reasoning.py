@@ -143,12 +143,11 @@ RUN = (
 HALTING = ("task.halting=true", "task.exploration=0.5", "task.averaging=0.9")
 
 
-@pytest.mark.parametrize("at", [2, 11])
-@pytest.mark.parametrize("halting", [False, True])
-def test_resumed_run_is_the_uninterrupted_one(workplace, whole_runs, halting, at):
+@pytest.mark.parametrize(("halting", "at"), [(False, 2), (True, 11)])
+def test_resumed_run_is_the_uninterrupted_one(workplace, halting, at):
     """Carry, augmentation, noise and averaged weights are equal bit for bit."""
     here = (*RUN, "dataset=sudoku4", *(HALTING * halting), "runtime.checkpoint.every_minutes=0")
-    whole = whole_runs.train(workplace, *here)
+    whole = workplace.train(*here, "runtime.paths.runs=whole")
     folder = interrupted(workplace, at, *here, unit="step")
     assert len(checkpoint(folder)["carry"][0][3]) == 8
     assert workplace.train(*here) == folder

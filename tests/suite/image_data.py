@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from phantomgrad_suite.data.images.cifar import CLASSES
-
 
 @pytest.fixture
 def cifar_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -36,7 +34,10 @@ def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.n
 
     Labels run 0 to 9, over and over. torchvision's checksums are replaced by those of these files.
     """
+    # Imported here, as in the other fixtures: tests of the library need not wait for Lightning.
     from torchvision.datasets import CIFAR10
+
+    from phantomgrad_suite.data.images.cifar import CLASSES
 
     rng = np.random.default_rng(5)
     folder = root / "cifar-10-batches-py"

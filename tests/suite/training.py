@@ -101,10 +101,14 @@ class Workplace:
         return self.path / config.runtime.run.folder
 
 
-@pytest.fixture(scope="session")
-def resolvers() -> None:
-    """The interpolations of the configurations, registered before a test restores Hydra's."""
-    import phantomgrad_suite.jobs.compose  # noqa: F401
+@pytest.fixture
+def own_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra as it was before, after the test; its own fixture would look for plugins each time."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    monkeypatch.setattr(GlobalHydra.instance(), "hydra", None)
 
 
 @pytest.fixture
@@ -112,8 +116,7 @@ def workplace(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     float32: None,
-    resolvers: None,
-    hydra_restore_singletons: None,
+    own_hydra: None,
     composing_from_memory: None,
 ) -> Workplace:
     """An empty folder as the working directory."""
@@ -150,9 +153,8 @@ def _freeze_heap() -> None:
     """Spare each run's garbage collection 0.4 s in the objects of imported modules."""
     import phantomgrad_suite.train  # noqa: F401
 
-    if not gc.get_freeze_count():  # a study may have thawed them
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()  # each time, as a study thaws them: to count the frozen ones takes longer
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Loaders whose position can be saved and restored in the middle of an epoch."""
 
 from collections.abc import Iterator, Sized
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -49,20 +50,20 @@ class ResumableLoader(DataLoader[Any]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options = {"generator": torch.Generator(), "collate_fn": _no_collate, **options}
         super().__init__(*arguments, **options)
-        self._batches = self._skip = 0
+        self._place = _Place()
 
     def __iter__(self) -> Any:
-        self._batches = self._skip
+        self._place.batches = self._place.skip
         for batch in super().__iter__():
-            self._batches += 1
+            self._place.batches += 1
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
         order: dict[str, Any] = getattr(self.sampler, "state_dict", dict)()
-        return {"batches": self._batches, "order": order}
+        return {"batches": self._place.batches, "order": order}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._skip = state_dict["batches"]
+        self._place.skip = state_dict["batches"]
         if state_dict["order"]:
             self.sampler.load_state_dict(state_dict["order"])  # type: ignore[attr-defined]
 
@@ -70,21 +71,32 @@ class ResumableLoader(DataLoader[Any]):
     def _index_sampler(self) -> Any:
         # Skips indices, so that skipped samples are not read. Wrapped here rather than in the
         # constructor because Lightning may replace the sampler.
-        return _Remaining(super()._index_sampler, self)
+        return _Remaining(super()._index_sampler, self._place)
+
+
+@dataclass
+class _Place:
+    """The number of batches taken in this epoch, and of those that the next one skips."""
+
+    batches: int = 0
+    skip: int = 0
 
 
 class _Remaining:
-    """The batches of indices of a loader; once, without those that it should skip."""
+    """The batches of indices of a loader; once, without those that it should skip.
 
-    def __init__(self, batches: Any, loader: ResumableLoader) -> None:
-        self._batches, self._loader = batches, loader
+    It holds no loader: worker processes that end in a cycle of references are each waited for 5 s.
+    """
+
+    def __init__(self, batches: Any, place: _Place) -> None:
+        self._batches, self._place = batches, place
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: a loader with workers makes two iterators, and takes indices from one.
-        skip, self._loader._skip = self._loader._skip, 0
+        skip, self._place.skip = self._place.skip, 0
         yield from islice(iter(self._batches), skip, None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.utils.checkpoint
-from methods import SOLVER, assert_twins, every_estimator, parameter_gradients
+from methods import SOLVER, every_estimator, parameter_gradients
 from problems import TanhCell, relative_error
 from torch import Tensor, nn
 
@@ -55,12 +55,6 @@ def test_a_gradient_may_be_a_module():
     deq(torch.randn(3, 4))[0].sum().backward()
     assert learned.scale.grad is not None
     assert any(parameter is learned.scale for parameter in deq.parameters())
-
-
-@every_estimator
-def test_copies_and_pickles(parts):
-    x = torch.randn(3, 4)
-    assert_twins(lambda: pg.DEQ(TanhCell(), *parts), lambda deq: deq(x)[0].square().sum())
 
 
 @every_estimator

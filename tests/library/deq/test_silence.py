@@ -171,27 +171,3 @@ def test_half_precision_raises_the_tolerances_it_cannot_reach():
     assert solution.evaluations.max() < 40
     assert deq.last_adjoint.evaluations.max() < 30
     assert deq.last_adjoint.residual.max() < 4e-3
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_a_compiled_model_runs_the_layer_as_it_is():
-    """``torch.compile`` breaks its graph once around the layer."""
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.deq = pg.DEQ(TanhCell(), SOLVER, UPG)
-
-        def forward(self, x):
-            z, _ = self.deq(x.sin())
-            return z.cos()
-
-    model, x, graphs = Model(), torch.randn(2, 4), []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    expected = model(x)
-    torch.testing.assert_close(torch.compile(model, backend=backend)(x), expected)
-    assert len(graphs) == 2

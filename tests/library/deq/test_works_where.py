@@ -134,9 +134,9 @@ def compiled(model):
     assert graphs.frame_count == 2
 
 
-def fullgraph(model):
+def fullgraph(model, backend="aot_eager"):
     model.deq.fullgraph = True
-    graphs = CompileCounterWithBackend("aot_eager")
+    graphs = CompileCounterWithBackend(backend)
     call = torch.compile(model, backend=graphs, fullgraph=True)
     for _ in range(2):
         assert_same(found(call, model), found(model, model))
@@ -276,7 +276,10 @@ def test_the_entry_holds(row, gradient, entry):
         attempt(model)
 
 
-@pytest.mark.parametrize("attempt", [fullgraph, transformed, over_samples, without_values])
+in_one_graph = partial(fullgraph, backend="eager")  # half of the time
+
+
+@pytest.mark.parametrize("attempt", [in_one_graph, transformed, over_samples, without_values])
 @pytest.mark.parametrize("name", ["anderson", "broyden", "steps", "reversible"])
 def test_other_solvers(attempt, name):
     attempt(Model(GRADIENTS["UPG"], SOLVERS[name]))
@@ -303,7 +306,7 @@ def test_the_reversible_solver_is_not_recorded_in_transforms():
 )
 def test_estimators_that_need_the_jacobian_are_refused_in_one_graph(gradient):
     with pytest.raises(Exception, match="cannot be taken under fullgraph=True"):
-        fullgraph(Model(gradient, SOLVERS["broyden"]))
+        in_one_graph(Model(gradient, SOLVERS["steps"]))
 
 
 def test_states_on_the_way_are_part_of_the_graph():
@@ -311,14 +314,14 @@ def test_states_on_the_way_are_part_of_the_graph():
         def forward(self, x):
             return torch.stack(self.deq(self.inject(x), record_at=(1,)).z)
 
-    fullgraph(Supervised(GRADIENTS["UPG"], SOLVERS["fixed point"]))
+    in_one_graph(Supervised(GRADIENTS["UPG"], SOLVERS["fixed point"]))
 
 
 def test_weight_norm_that_comes_later():
     model = Model(GRADIENTS["UPG"], SOLVERS["fixed point"], TanhCell())
     weight_norm(model.deq.cell.linear)
     model.deq.fullgraph = True
-    call = torch.compile(model, backend="aot_eager", fullgraph=True)
+    call = torch.compile(model, backend="eager", fullgraph=True)
     assert_same(found(call, model), found(model, model))
 
 

@@ -13,11 +13,10 @@ from phantomgrad import Anderson, Broyden, FixedPoint, ImplicitGradient, Solutio
 @every_solver
 @every_stop
 @every_norm
-@pytest.mark.parametrize("budget", [1, 7])
-def test_the_residual_is_that_of_the_returned_state(solver, stop, norm, budget):
+def test_the_residual_is_that_of_the_returned_state(solver, stop, norm):
     """It is recomputed from the undamped map at ``z``."""
     f = tanh_map()
-    solver = replace(solver, max_evaluations=budget, tol=1e-9, stop=stop, norm=norm)
+    solver = replace(solver, max_evaluations=7, tol=1e-9, stop=stop, norm=norm)
     solution = solver.solve(f, torch.randn(4, 5))
     expected = residual_of(solver, f, solution.z)
     torch.testing.assert_close(solution.residual, expected, rtol=1e-10, atol=1e-15)
@@ -161,8 +160,9 @@ def test_a_solution_tells_why_each_sample_stopped(solver):
 
 
 @every_solver
-@every_norm
-@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+@pytest.mark.parametrize(
+    ("norm", "value"), [("l2", torch.nan), ("rms", -torch.inf), ("max", torch.nan)]
+)
 @pytest.mark.parametrize(("first", "stop"), [(0, "relative"), (3, "absolute"), (3, "relative")])
 def test_a_non_finite_sample_affects_no_other(solver, value, norm, stop, first):
     """It stops, unconverged, with its best finite iterate."""

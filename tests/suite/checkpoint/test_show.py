@@ -13,7 +13,7 @@ from phantomgrad_suite.show import describe
 
 
 def test_checkpoint_and_record_are_described(workplace):
-    folder = interrupted(workplace, 8, *CHAINS)
+    folder = interrupted(workplace, 4, *CHAINS)
     text = describe(folder)
     facts = yaml.safe_load(text)
     command = (
@@ -21,17 +21,17 @@ def test_checkpoint_and_record_are_described(workplace):
     )
     assert facts["command"].startswith(command)
     assert (facts["row"], facts["instance"][:6]) == ("chains/upg_k5_d0.5", "seed0-")
-    assert facts["changes"] == ["trainer.max_epochs=12"]
-    assert facts["progress"] == "in epoch 5 of 12, after step 5"
+    assert facts["changes"] == ["trainer.max_epochs=6"]
+    assert facts["progress"] == "in epoch 2 of 6, after step 2"
     assert f"torch: {torch.__version__}"[:10] in text
-    assert "max_epochs: 12" not in text
-    assert "max_epochs: 12" in describe(folder / "checkpoints" / "last.ckpt", config=True)
+    assert "max_epochs: 6" not in text
+    assert "max_epochs: 6" in describe(folder / "checkpoints" / "last.ckpt", config=True)
     folder = workplace.train(*CHAINS)
     facts = yaml.safe_load(describe(folder))
     assert facts["label"] == {"dataset": "Chains", "model": "IGNN", "method": "UPG A(5, 0.5)"}
     assert facts["result"]["metric"] == "accuracy"
-    assert "trainer.max_epochs=12" in facts["changes"]
-    assert facts["weights"]["last"]["epoch"] == 12
+    assert "trainer.max_epochs=6" in facts["changes"]
+    assert facts["weights"]["last"]["epoch"] == 6
 
 
 def test_command_of_a_row_of_a_table_does_that_row_alone(script, workplace):

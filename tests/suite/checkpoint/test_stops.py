@@ -13,15 +13,15 @@ from phantomgrad_suite.runs.folder import read_attempt
 
 DIGITS = (
     "experiment=digits/one_step",
-    "trainer.max_epochs=3",
+    "trainer.max_epochs=2",
     "dataset.batch_size=216",  # five in an epoch
     "+trainer.limit_val_batches=1",
-    "runtime.checkpoint.every_n_epochs=3",
+    "runtime.checkpoint.every_n_epochs=2",
 )
 CHAINS = (
     "experiment=chains/upg_k5_d0.5",
-    "trainer.max_epochs=12",
-    "runtime.checkpoint.every_n_epochs=12",
+    "trainer.max_epochs=3",
+    "runtime.checkpoint.every_n_epochs=3",
 )
 
 
@@ -35,7 +35,7 @@ def bomb(signum, **when):
     ("row", "signum", "when", "steps"),
     [
         (DIGITS, signal.SIGTERM, {"step": 7}, 7),
-        (DIGITS, signal.SIGUSR2, {"epoch": 2}, 10),  # while it evaluates: at the epoch's end
+        (DIGITS, signal.SIGUSR2, {"epoch": 1}, 5),  # while it evaluates: at the epoch's end
         (DIGITS, signal.SIGINT, {"step": 5}, 5),  # the last of an epoch
         # In the first of two batches of a step: after the second.
         ((*DIGITS, "+trainer.accumulate_grad_batches=2"), signal.SIGTERM, {"step": 2}, 2),
@@ -65,7 +65,7 @@ def test_signal_saves_a_checkpoint(workplace, whole_runs, caplog, row, signum, w
 
 def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace):
     rows = ("-m", "experiment=chains/upg_k5_d0.5,chains/implicit", *CHAINS[1:])
-    outcome = script(*rows, bomb(signal.SIGTERM, step=12))
+    outcome = script(*rows, bomb(signal.SIGTERM, step=3))
     assert outcome.code == 128 + signal.SIGTERM
     assert "stopped by SIGTERM, at the end of the run" in outcome.out
     assert len(list(workplace.path.glob("runs/chains/upg_k5_d0.5/*/record.json"))) == 1

@@ -118,14 +118,13 @@ def test_flipped_bit_in_a_weight_is_found(tmp_path):
 def test_run_with_a_damaged_checkpoint_goes_on(workplace, whole_runs, caplog, generations):
     """It resumes from the checkpoint before it, or starts from the beginning without one."""
     caplog.set_level(logging.INFO)
-    here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2")
-    whole = whole_runs.train(workplace, *here)
-    folder = interrupted(workplace, 8, *here)
+    whole = whole_runs.train(workplace, *CHAINS)
+    folder = interrupted(workplace, 6, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
     if generations == 1:
         previous_of(path).unlink()
-    workplace.train(*here)
+    workplace.train(*CHAINS)
     assert "last.ckpt is damaged (BadZipFile" in caplog.text
     assert ("resuming from" in caplog.text) == (generations == 2)
     assert_same_run(folder, whole)
@@ -133,7 +132,7 @@ def test_run_with_a_damaged_checkpoint_goes_on(workplace, whole_runs, caplog, ge
 
 def test_checkpoint_of_another_run_is_not_resumed(workplace):
     """Of a changed row, of other data, of another seed."""
-    folder = interrupted(workplace, 6, *CHAINS)
+    folder = interrupted(workplace, 4, *CHAINS)
     path = folder / "checkpoints" / "last.ckpt"
     for key in ("config_hash", "data", "instance"):
         content = torch.load(path, weights_only=True)
@@ -151,7 +150,7 @@ def test_checkpoint_of_another_run_is_not_resumed(workplace):
 def test_full_disk_spares_the_last_checkpoint(workplace, whole_runs, monkeypatch):
     """The next checkpoint is not completed, and the run resumes from the last one."""
     whole = whole_runs.train(workplace, *CHAINS)
-    folder = interrupted(workplace, 8, *CHAINS)
+    folder = interrupted(workplace, 4, *CHAINS)
     before = (folder / "checkpoints" / "last.ckpt").read_bytes()
 
     def full(_):
@@ -169,10 +168,10 @@ def test_full_disk_spares_the_last_checkpoint(workplace, whole_runs, monkeypatch
 @pytest.mark.parametrize("nonfinite", ["stop", "null"])
 def test_nan_weight_without_effect_stops_the_run(workplace, nonfinite):
     """At the end of its epoch or, without that check, at the next checkpoint."""
-    here = (*CHAINS, "runtime.checkpoint.every_n_epochs=2", f"nonfinite={nonfinite}")
+    here = (*CHAINS, f"nonfinite={nonfinite}")
     unused = "layer.unused_bias"  # neither the loss nor a gradient depends on it
-    poison = f"{{_target_: interruptions.Poison, epoch: 7, weight: {unused}}}"
+    poison = f"{{_target_: interruptions.Poison, epoch: 3, weight: {unused}}}"
     record = workplace.record(*here, f"+runtime.callbacks.poison={poison}")
-    epoch = 7 if nonfinite == "stop" else 8
+    epoch = 3 if nonfinite == "stop" else 4
     assert f"weights are not finite in epoch {epoch}, in " in record.diverged["reason"]
     assert record.diverged["reason"].endswith(unused)

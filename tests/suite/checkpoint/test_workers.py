@@ -1,20 +1,21 @@
-"""Lost processes of a distributed run, and processes that a failed run must not leave."""
+"""Runs of two processes: one run and one record, and what happens when one is lost."""
 
 import signal
 
 import pytest
 from interruptions import assert_same_run
-from training import finish_two, needs_gloo, start_two
+from training import Started, finish_two, needs_gloo, start_two
 
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
+from phantomgrad_suite.released import evaluate
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.records import read_record
 
 TWO = (  # Several processes save after every tenth step, here at the first of three in an epoch.
-    "trainer=ddp",
-    "trainer.devices=2",
-    *("trainer.max_epochs=2", "dataset.batch_size=180"),
-    "+trainer.limit_val_batches=1",
-    "runtime.checkpoint.every_minutes=0",
+    *("experiment=digits/one_step", "trainer=ddp", "trainer.devices=2"),
+    *("trainer.max_epochs=2", "dataset.batch_size=180", "runtime.checkpoint.every_minutes=0"),
+    "solver=steps",
+    "+solver.depth={_target_: phantomgrad.solvers.UniformDepth, low: 1, high: 9}",
 )
 
 
@@ -36,22 +37,45 @@ def test_other_errors_are_left_alone():
 
 
 def finished(folder):
-    folder.mkdir(exist_ok=True)
-    finish_two(folder, "experiment=digits/one_step", *TWO)
     (record,) = folder.glob("runs/**/record.json")
     return record.parent
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a whole run, and what its two processes print; the first starts the second."""
+    folder = tmp_path_factory.mktemp("whole")
+    ended = Started(folder, *TWO).end()
+    assert ended.code == 0, ended.out
+    return finished(folder), ended.out
+
+
 @needs_gloo
-def test_run_that_loses_a_process_ends_and_resumes(tmp_path):
+def test_two_processes_make_one_run_and_one_record(whole, float32):
+    """The second one finds the folder locked, and follows."""
+    folder, out = whole
+    assert "sync_dist" not in out
+    assert out.count("accuracy best") == 1
+    record = read_record(folder / "record.json")
+    assert record.result.best > 0.3
+    assert "trainer.devices=2" in record.changes
+    assert record.environment["processes"] == 2
+    depths = [3 * mean for mean in record.curves["solver/evaluations"]]
+    whole_numbers = [round(depth) for depth in depths]  # as both processes draw the same
+    assert depths == pytest.approx(whole_numbers, abs=1e-3)
+    assert evaluate(folder)  # by one process
+
+
+@needs_gloo
+def test_run_that_loses_a_process_ends_and_resumes(whole, tmp_path):
     """It resumes in the middle of an epoch, bit for bit."""
-    (tmp_path / "lost").mkdir()
-    first, second = start_two(tmp_path / "lost", "experiment=digits/one_step", *TWO)
-    first.wait_for(lambda: list(tmp_path.glob("lost/runs/**/last.ckpt")))
+    first, second = start_two(tmp_path, *TWO)
+    first.wait_for(lambda: list(tmp_path.glob("runs/**/last.ckpt")))
     second.process.kill()
     assert second.end().code == -signal.SIGKILL
     ended = first.end()
     assert ended.code == 1, ended.out
     assert "another process of this run was lost" in ended.out
-    assert not list(tmp_path.glob("lost/runs/**/record.json"))
-    assert_same_run(finished(tmp_path / "lost"), finished(tmp_path / "whole"))
+    assert not list(tmp_path.glob("runs/**/record.json"))
+    finish_two(tmp_path, *TWO)
+    assert_same_run(finished(tmp_path), whole[0])

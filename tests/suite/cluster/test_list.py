@@ -21,7 +21,6 @@ def identity_of_line(arguments, root="train"):
 @pytest.mark.parametrize(
     ("table", "row", "runs"),
     [
-        ("table=chains seed=0,1", "chains/implicit", 6),
         ("tune=lambda gradient.damping=0.1,0.2", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 2),
         ("table=figure3_digits gradient=npg gradient.steps=1", f"{FIGURE3}/npg_k1_d0.25", 9),
     ],
@@ -42,7 +41,6 @@ def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row
 @pytest.mark.parametrize(
     "line",
     [
-        "table=digits seed=0 dataset.batch_size=7",
         "table=figure3_digits seed=0 gradient.steps=2",
         "table=table4 experiment=table4/cox2_upg_k5_d0.5 gradient.steps=9 label.reduced=[k]",
         "suite=gradients setting.products=3",

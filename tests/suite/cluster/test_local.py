@@ -6,10 +6,10 @@ import os
 import re
 import signal
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from cluster.commands import ROWS, SHORT, commands, settings
-from training import Started
 
 from phantomgrad_suite.cluster.local import run_all
 from phantomgrad_suite.runs.errors import UserError
@@ -104,16 +104,22 @@ def test_table_on_this_machine(script, workplace):
     assert "PPI lacks" in json.loads(attempt.read_text())["failed"]
 
 
-def test_stopped_launcher_stops_its_runs(tmp_path):
+def test_stopped_launcher_stops_its_runs(script, workplace):
     """A run saves first, and no process remains; one that waits is not begun."""
+    ended, runs = Event(), workplace.path / "runs"
+
+    def stop_when_a_run_trains():
+        while not any("train/loss" in log.read_text() for log in runs.glob("**/log.txt")):
+            if ended.wait(0.02):
+                return
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=stop_when_a_run_trains, daemon=True).start()
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "trainer.max_epochs=9999")
-    launcher = Started(tmp_path, *rows, "cluster=local", "runtime.cluster.jobs=1")
-    logs = "runs/**/log.txt"
-    launcher.wait_for(lambda: any("train/loss" in p.read_text() for p in tmp_path.glob(logs)))
-    launcher.process.terminate()
-    ended = launcher.end()
-    assert ended.code == 128 + signal.SIGTERM, ended.out
-    (path,), (_,) = (tmp_path.glob(f"runs/**/{name}") for name in ("attempt.json", "last.ckpt"))
+    outcome = script(*rows, "cluster=local", "runtime.cluster.jobs=1")
+    ended.set()
+    assert outcome.code == 128 + signal.SIGTERM, outcome.err
+    (path,), (_,) = (runs.glob(f"**/{name}") for name in ("attempt.json", "last.ckpt"))
     attempt = json.loads(path.read_text())
     assert "stopped" in attempt
     with pytest.raises(ProcessLookupError):

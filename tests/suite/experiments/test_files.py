@@ -1,23 +1,27 @@
-"""Every file of a row or table: what it says, and which experiment it is."""
+"""Every file of a row, table or study: what it says, and which experiment it is."""
 
 from collections import defaultdict
 
 import pytest
 from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
+from hydra.utils import instantiate
 from report.conftest import PUBLISHED
 from training import composed
 
-from phantomgrad_suite.jobs.compose import recorded
+from phantomgrad_suite.jobs.compose import as_dict, recorded
 from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
+from phantomgrad_suite.studies import Study
+
+STUDIES = choices("study")
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_says_in_one_line_what_it_is(row):
-    package, *lines = text(row).splitlines()
-    assert package == "# @package _global_"
-    assert [line for line in lines if line.startswith("#")] == lines[:1]
+def test_a_row_says_in_one_line_what_it_is():
+    for row in ROWS:
+        package, *lines = text(row).splitlines()
+        assert package == "# @package _global_", row
+        assert [line for line in lines if line.startswith("#")] == lines[:1], row
 
 
 def test_every_row_belongs_to_one_table():
@@ -30,7 +34,7 @@ def test_every_row_belongs_to_one_table():
 
 
 @pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("name", [*ROWS, *choices("study")])
+@pytest.mark.parametrize("name", [*ROWS, *STUDIES])
 def test_published_records_are_those_of_the_files(name):
     """Their hash is that of the row, also at a scale, or of the study as its file has it now."""
     hashes = defaultdict(set)
@@ -55,3 +59,19 @@ def test_every_choice_of_every_group_composes():
     for i in range(max(map(len, known.values()))):
         chosen = [f"{group}={own[i % len(own)]}" for group, own in known.items()]
         assert recorded(composed([*chosen, "++dataset.segment_length=64"]))  # as memories follow it
+
+
+@pytest.mark.usefixtures("workplace")
+def test_studies_compose_and_build():
+    """A file sets every setting, so that the record shows all of them; no two are the same."""
+    hashes = set()
+    for study in STUDIES:
+        config = as_dict(composed([f"study={study}"], root="study"))
+        built = instantiate(config["setting"])
+        assert isinstance(built, Study)
+        shown = {k for k in config["setting"] if not k.startswith("_")}
+        shown |= config["runtime"].get("setting", {}).keys()  # paths
+        assert shown == set(built.__dataclass_fields__)
+        assert config["seed"] == 0
+        hashes.add(hash_config(config))
+    assert len(hashes) == len(STUDIES)

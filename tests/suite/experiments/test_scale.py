@@ -1,4 +1,4 @@
-"""The CPU edition: every row of a table shrinks alike, and keeps what it is about."""
+"""Editions of a table, whose rows shrink alike, and sweeps, which name rows by what they vary."""
 
 import pytest
 from experiments.rows import CONFIGS, identity, resolved, rows_of
@@ -6,12 +6,13 @@ from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
 
+pytestmark = pytest.mark.usefixtures("workplace")
 EDITIONS = [table for table in tables(CONFIGS) if table.startswith("cpu/")]
 
 
-@pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("table", EDITIONS)
 def test_rows_of_an_edition_differ_in_what_the_rows_differ(table):
     """Data and length are common; gradient, solvers and optimizer are the row's."""
@@ -33,7 +34,6 @@ def test_rows_of_an_edition_differ_in_what_the_rows_differ(table):
     assert len(common) == 1
 
 
-@pytest.mark.usefixtures("workplace")
 def test_override_of_an_edition_is_a_change():
     found = identity_of(
         composed(["experiment=table1/implicit", "scale=cpu", "trainer.max_epochs=2"])
@@ -41,8 +41,33 @@ def test_override_of_an_edition_is_a_change():
     assert (found.row, found.changes) == ("cpu/table1/implicit", ("trainer.max_epochs=2",))
 
 
-@pytest.mark.usefixtures("workplace")
 def test_what_has_no_edition_is_refused():
     message = r"no scale 'cpu' of ignn_nodes: no configs/scale/cpu/"
     with pytest.raises(UserError, match=message):
         identity_of(composed(["experiment=chains/implicit", "scale=cpu"]))
+
+
+@pytest.mark.parametrize(
+    ("table", "base", "instance"),
+    [
+        ("figure3", "table1/upg_k5_d0.5_no_dropout", "seed0"),
+        ("figure3_digits", "digits/implicit", "seed0"),
+        ("figure3_cox2", "table4/cox2_implicit", "seed42-fold0"),
+    ],
+)
+def test_sweep_names_its_rows_by_what_it_varies(table, base, instance):
+    """A combination is a row below the experiment's own, labelled as the paper does."""
+    varied = ("gradient=npg", "gradient.steps=9", "gradient.damping=1.0")
+    found, config = identity(table, f"experiment={base}", *varied)
+    assert found.row == f"figure3/{base}/npg_k9_d1.0"
+    assert (found.instance, found.changes) == (instance, ())
+    assert config["label"]["method"] == "NPG A(9, 1.0)"
+
+
+def test_sweep_on_cox2_says_what_it_reduces():
+    """It has three of the ten folds; otherwise a point that is a row of Table 4 equals that row."""
+    varied = ("gradient=upg", "gradient.steps=5", "gradient.damping=0.5")
+    found, config = identity("figure3_cox2", "experiment=table4/cox2_implicit", *varied)
+    assert config["label"]["reduced"] == ["3 of 10 folds"]
+    assert found.row == "figure3/table4/cox2_implicit/upg_k5_d0.5"
+    assert found.config_hash == hash_config(resolved("table4/cox2_upg_k5_d0.5"))

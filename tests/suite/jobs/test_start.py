@@ -39,7 +39,6 @@ def test_help_lists_and_skips_do_not_wait_for_torch(workplace):
 @pytest.mark.parametrize(
     ("line", "rows", "runs"),
     [
-        ("table=digits", 4, 12),
         ("experiment=table4/cox2_implicit,table4/ppi_implicit seed=1,2", 2, 4),
         ("experiment=table4/cox2_implicit dataset.fold=range(10)", 1, 10),
     ],

@@ -21,22 +21,42 @@ def tool(path):
     return module
 
 
-@pytest.mark.parametrize("name", ["../README", "install", "quickstart", "recipes"])
-def test_blocks_print_what_the_page_says(name, tmp_path):
-    """The words, and the numbers within a tenth, in a process of its own, as a reader's."""
+PAGES = ["../README", "install", "quickstart", "recipes"]
+READ = """
+import runpy, sys
+for page in sys.argv[1:]:
+    runpy.run_path(page)
+"""
+
+
+def blocks(name):
+    """The blocks of a page, and what it says they print."""
     page = (DOCS / f"{name}.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```(?:\s+```text\n(.*?)```)?", page, re.DOTALL)
-    assert any(printed for _, printed in blocks)
-    script = tmp_path / "page.py"
-    script.write_text(f"print({END!r})\n".join(code for code, _ in blocks))
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    return re.findall(r"```python\n(.*?)```(?:\s+```text\n(.*?)```)?", page, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What each block prints, in a process of their own, as a reader's, page by page."""
+    folder = tmp_path_factory.mktemp("pages")
+    pages = [folder / f"{i}.py" for i in range(len(PAGES))]
+    for path, name in zip(pages, PAGES, strict=True):
+        path.write_text("".join(f"{code}\nprint({END!r})\n" for code, _ in blocks(name)))
+    command = [sys.executable, "-c", READ, *pages]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
-    for found, (_, printed) in zip(done.stdout.split(f"{END}\n"), blocks, strict=True):
-        assert re.split(NUMBER, found) == re.split(NUMBER, printed)
-        numbers = [[float(n) for n in re.findall(NUMBER, text)] for text in (found, printed)]
-        assert numbers[0] == pytest.approx(numbers[1], rel=0.1)
+    return iter(done.stdout.split(f"{END}\n"))
+
+
+def test_blocks_print_what_the_pages_say(printed):
+    """The words, and the numbers within a tenth."""
+    for name in PAGES:
+        assert any(said for _, said in blocks(name))
+        for _, said in blocks(name):
+            found = next(printed)
+            assert re.split(NUMBER, found) == re.split(NUMBER, said)
+            numbers = [[float(n) for n in re.findall(NUMBER, text)] for text in (found, said)]
+            assert numbers[0] == pytest.approx(numbers[1], rel=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,11 @@
-"""The installed command."""
+"""The installed command, and the first lines of each script."""
+
+import signal
+import subprocess
+import sys
 
 import pytest
+from graph_data import REPOSITORY
 
 from phantomgrad_suite import main as module
 from phantomgrad_suite.runs.errors import UserError
@@ -31,3 +36,15 @@ def test_usage(monkeypatch, capsys, arguments):
 
 def test_mistakes(monkeypatch):
     assert str(call(monkeypatch, "trian")).startswith("phantomgrad has no command trian: choose")
+
+
+def test_interrupt_ends_a_command_without_a_traceback():
+    program = "from phantomgrad_suite.process import start; start(); raise KeyboardInterrupt"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (found.returncode, found.stderr) == (-signal.SIGINT, b"interrupted\n")
+
+
+def test_every_script_of_a_user_starts_so():
+    others = {"lock.py", "make_thumbnails.py"}
+    for script in (REPOSITORY / "scripts").glob("*.py"):
+        assert ("\nstart()\n" in script.read_text()) == (script.name not in others), script

@@ -36,12 +36,18 @@ def checkout(tmp_path_factory):
     return source
 
 
+def build(project, kind, folder):
+    """Build a source distribution or a wheel of a project in a folder; return its file."""
+    code = f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})"
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": OWN}
+    subprocess.run([sys.executable, "-c", code], cwd=project, **quiet)
+    (found,) = folder.glob("*.tar.gz" if kind == "sdist" else "*.whl")
+    return found
+
+
 def install(project, folder):
-    """Build the wheel of a project, and unpack it; return the names at its top."""
-    options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder.parent))
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(project)]
-    subprocess.run(command, check=True, env=OWN)
-    (wheel,) = folder.parent.glob("*.whl")
+    """Unpack the wheel of a project; return the names at its top."""
+    wheel = build(project, "wheel", folder.parent)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         names = {name.partition("/")[0] for name in archive.namelist()}
@@ -63,11 +69,10 @@ def run(folder, code, *arguments):
 def installed(checkout, tmp_path_factory):
     """The library from the wheel of its source distribution, and the suite from its wheel."""
     folder = tmp_path_factory.mktemp("installed") / "packages"
-    sdist = f"from setuptools import build_meta; build_meta.build_sdist({str(folder.parent)!r})"
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": OWN}
-    subprocess.run([sys.executable, "-c", sdist], cwd=checkout, **quiet)
-    (archive,) = folder.parent.glob("phantomgrad-1.2.3.tar.gz")
-    assert install(archive, folder) == {"phantomgrad"}
+    source = build(checkout, "sdist", folder.parent)
+    assert source.name == "phantomgrad-1.2.3.tar.gz"
+    shutil.unpack_archive(source, folder.parent, filter="data")
+    assert install(folder.parent / "phantomgrad-1.2.3", folder) == {"phantomgrad"}
     suite = {"phantomgrad_suite", "phantomgrad_reasoners", "hydra_plugins"}
     assert install(checkout / "suite", folder) == suite
     return folder

@@ -17,6 +17,7 @@ from report.conftest import (
     study_table,
 )
 
+from phantomgrad_suite.report.document import markdown
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.style import (
     FAMILIES,
@@ -103,11 +104,14 @@ def test_the_same_figure_gives_the_same_bytes_in_every_format(results):
     assert (path.name, path.read_bytes()) == ("table9_toy_curves.svg", render(plot.draw)["svg"])
 
 
-def test_figures_of_this_repository_are_those_of_its_records():
-    """All are there and none is left over; those of one table are drawn again."""
+def test_tables_and_figures_of_this_repository_are_those_of_its_records():
+    """``make report`` updates them after a change of records; no figure is left over."""
     results = REPOSITORY / "results"
-    keys = known_tables(PUBLISHED)
-    found = [plot for key in keys for plot in plots_of(load(key, PUBLISHED))]
+    tables = [load(key, PUBLISHED) for key in known_tables(PUBLISHED)]
+    for table in tables:
+        written = results / "tables" / f"{table.key}.md"
+        assert written.read_text(encoding="utf-8") == markdown(table), written
+    found = [plot for table in tables for plot in plots_of(table)]
     names = sorted([*(f"{plot.name}.svg" for plot in found), "claims.svg"])
     assert names == sorted(path.name for path in (results / "figures").glob("*.svg"))
     assert all(plot.title and plot.caption for plot in found)

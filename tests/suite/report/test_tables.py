@@ -2,20 +2,18 @@
 
 import pytest
 from graph_data import REPOSITORY
-from report.conftest import PUBLISHED, gradient_of, record, rows, runs_table
+from report.conftest import gradient_of, record, rows, runs_table
 
 from phantomgrad_suite.report.baselines import Baseline
 from phantomgrad_suite.report.catalogue import entry_of
-from phantomgrad_suite.report.document import latex, markdown
+from phantomgrad_suite.report.document import latex
 from phantomgrad_suite.report.frame import evaluations, frame_of
 from phantomgrad_suite.report.results import table_of_runs
-from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.runs.identity import SCALES
 from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Result
 
 NPG = {"dataset": "Toy", "model": "IGNN", "method": "NPG"}
-RESULTS = REPOSITORY / "results"
 LOST = {"result": Result.missing("accuracy", "max"), "curves": {}, "diverged": {"step": 8}}
 
 
@@ -274,10 +272,3 @@ def test_evaluations_of_recorded_solves_and_of_recorded_parts_of_a_recursion():
     recursion = trained("UnrolledPhantomGradient", 1)
     recursion.config["model"] = {"n": 4, "recorded": 2}
     assert evaluations(recursion).tolist() == [94, 168]  # 8 + 1 + 2 / 5
-
-
-@pytest.mark.parametrize("key", known_tables(PUBLISHED))
-def test_tables_of_this_repository_are_those_of_its_records(key):
-    """``make report`` updates them after a change of records or of the report."""
-    table = load(key, PUBLISHED)
-    assert (RESULTS / "tables" / f"{key}.md").read_text(encoding="utf-8") == markdown(table)

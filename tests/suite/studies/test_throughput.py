@@ -17,7 +17,7 @@ IMPLICIT, UPG = "table1/implicit", "table1/upg_k5_d0.5_no_dropout"
 ROWS = (IMPLICIT, UPG, NPG := "table1/npg_k5_d0.5_no_dropout")
 WORDS, PRELN = (f"table3/wikitext103_{n}" for n in ("postln_implicit", "preln_jr_upg_14"))
 pytestmark = [
-    pytest.mark.usefixtures("float32", "hydra_restore_singletons"),
+    pytest.mark.usefixtures("float32", "own_hydra"),
     pytest.mark.filterwarnings("ignore:.*Profiler.*", "ignore:the adjoint solve failed"),
 ]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from training import Workplace
 
-EPOCHS = 12
+EPOCHS = 6
 ROW = "experiment=chains/upg_k5_d0.5"
-CHAINS = (ROW, f"trainer.max_epochs={EPOCHS}", "runtime.checkpoint.every_n_epochs=5")
+CHAINS = (ROW, f"trainer.max_epochs={EPOCHS}", "runtime.checkpoint.every_n_epochs=2")
 
 
 def own_configs(workplace: Workplace) -> Path:

@@ -36,7 +36,7 @@ def test_wandb_has_a_run_for_each_run(workplace, monkeypatch):
 def test_resumed_run_continues_its_curves_in_tensorboard(workplace):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = interrupted(workplace, 8, *CHAINS)
+    folder = interrupted(workplace, 4, *CHAINS)
     workplace.train(*CHAINS)
     curves = EventAccumulator(str(folder / "tensorboard")).Reload()
     record = read_record(folder / "record.json")

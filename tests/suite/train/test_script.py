@@ -1,13 +1,10 @@
-"""The training script: a run, a table, several processes, and mistakes in one line."""
+"""The training script: a run, a table, and mistakes in one line."""
 
 import re
 
 from train.chains import CHAINS
-from training import Started, needs_gloo
 
-from phantomgrad_suite.released import evaluate
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.records import read_record
 
 
 def test_script_executes_a_run_and_skips_it_the_second_time(script):
@@ -54,26 +51,3 @@ def test_table_names_the_failed_run(script):
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "model.kappa=1")
     (line,) = script("-m", *rows, "seed=0,1").out.splitlines()
     assert re.match("chains/implicit seed0-.*: model cannot be built: .*kappa must lie in", line)
-
-
-TWO = (
-    "trainer=ddp",
-    "runtime.trainer.accelerator=cpu",
-    "trainer.devices=2",
-    "trainer.max_epochs=1",
-)
-
-
-@needs_gloo
-def test_two_processes_make_one_run_and_one_record(tmp_path, float32):
-    """The second one, started by the first one, finds the folder locked, and follows."""
-    ended = Started(tmp_path, "experiment=digits/one_step", *TWO).end()
-    assert ended.code == 0, ended.out
-    assert "sync_dist" not in ended.out
-    assert ended.out.count("accuracy best") == 1
-    (path,) = tmp_path.glob("runs/digits/one_step/*/record.json")
-    record = read_record(path)
-    assert record.result.best > 0.5
-    assert "trainer.devices=2" in record.changes
-    assert record.environment["processes"] == 2
-    assert evaluate(path.parent)  # by one process
