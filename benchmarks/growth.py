@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
-from matplotlib import pyplot as plt
 from torch import Tensor
 
 from against_torchdeq.study import SOLVERS, elementwise_map
@@ -25,10 +25,12 @@ from phantomgrad.models import normalized_adjacency
 from phantomgrad.models.ignn import IGNNCell
 from phantomgrad.solvers import IterativeSolver
 from phantomgrad_suite.jobs.environment import describe_environment
+from phantomgrad_suite.report.figures.style import Lines, curve, render
 from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
-REPEATS = 5
+REPEATS = 9
+VARIABLES = ("state size", "batch", "edges", "k", "K")
 GRADIENTS = {"UPG": UnrolledPhantomGradient, "NPG": NeumannPhantomGradient}
 
 Call = Callable[[], object]
@@ -54,7 +56,7 @@ class Line:
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
     """Return the slope of the upper half in logarithms."""
-    half = len(sizes) // 2
+    half = (len(sizes) - 1) // 2
     return float(np.polyfit(np.log(sizes[half:]), np.log(seconds[half:]), 1)[0])
 
 
@@ -111,22 +113,21 @@ def lines() -> list[Line]:
 
 
 def main(figure: Path) -> None:
-    """Measure all lines, print the table and draw the figure."""
+    """Measure all lines, print their table and draw those of the solvers."""
     torch.manual_seed(0)
     print(describe_environment(CPU)["processor"])
     print("| grows with | cost of | sizes | exponent | on paper |\n|---|---|---|---:|---:|")
-    variables = ("state size", "batch", "edges", "k", "K")
-    _, axes = plt.subplots(1, len(variables), figsize=(14, 3), layout="constrained")
-    panels = dict(zip(variables, axes, strict=True))
-    for line in sorted(lines(), key=lambda line: variables.index(line.variable)):
-        seconds, axis = line.seconds(), panels[line.variable]
+    curves = []
+    for line in sorted(lines(), key=lambda line: VARIABLES.index(line.variable)):
+        seconds = line.seconds()
         sizes = f"{line.sizes[0]:,} to {line.sizes[-1]:,}"
         fitted = f"{exponent(line.sizes, seconds):.2f} | {line.on_paper:g}"
         print(f"| {line.variable} | {line.name} | {sizes} | {fitted} |", flush=True)
-        axis.loglog(line.sizes, seconds, "o-", label=line.name)
-        axis.set(xlabel=line.variable, ylabel="CPU seconds")
-        axis.legend()
-    plt.savefig(figure)
+        if line.name in SOLVERS:
+            curves.append(curve(line.name, line.sizes, seconds, "CPU seconds", line.variable))
+    title = "A solve grows as on paper: linearly, with Broyden's budget K up to quadratically"
+    plot = Lines("growth", "", title, pd.concat(curves, ignore_index=True), log="xy")
+    figure.write_bytes(render(plot.draw)["svg"])
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def _ticks(axes: Axes, x: pd.Series) -> None:
     """Put ticks at the values of x where they are few whole numbers, else at round ones."""
     is_log, known, is_whole = axes.get_xscale() == "log", x.unique(), bool((x % 1 == 0).all())
     if is_log and is_whole and len(known) <= _FEW:
-        axes.set_xticks(known, [f"{tick:g}" for tick in known])
+        axes.set_xticks(known, [_power(f"{tick:g}") for tick in known])
         axes.minorticks_off()
         return
     low, high = axes.get_xlim()
@@ -152,6 +152,10 @@ def _ticks(axes: Axes, x: pd.Series) -> None:
     axes.xaxis.set_major_locator(decades if is_log else whole)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _power(tick: str) -> str:
+    return re.sub(r"1e\+0?(\d+)", r"$10^{\1}$", tick)
 
 
 def _name(axes: Axes, points: pd.DataFrame, looks: pd.DataFrame) -> None:
