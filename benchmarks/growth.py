@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py growth.svg
 
-A line of the table has the exponent p of seconds ~ size^p, fitted to the upper half of the sizes,
-where the constant costs of small problems no longer count, and the one that the method has on
-paper. Seconds are CPU time, the least of some repeats; all sizes of a line take turns.
+A line of the table has the exponent p of seconds ~ size^p, fitted without the smallest sizes, where
+constant costs count, and the one that the method has on paper. Seconds are CPU time, the least of
+some repeats; all sizes of a line take turns.
 """
 
 import sys
@@ -55,7 +55,7 @@ class Line:
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the slope of the upper half in logarithms."""
+    """Return the slope in logarithms, without the smallest sizes: of five, two are left out."""
     half = (len(sizes) - 1) // 2
     return float(np.polyfit(np.log(sizes[half:]), np.log(seconds[half:]), 1)[0])
 
@@ -125,7 +125,7 @@ def main(figure: Path) -> None:
         print(f"| {line.variable} | {line.name} | {sizes} | {fitted} |", flush=True)
         if line.name in SOLVERS:
             curves.append(curve(line.name, line.sizes, seconds, "CPU seconds", line.variable))
-    title = "A solve grows as on paper: linearly, with Broyden's budget K up to quadratically"
+    title = "CPU time of a solve by state size, batch and budget K"
     plot = Lines("growth", "", title, pd.concat(curves, ignore_index=True), log="xy")
     figure.write_bytes(render(plot.draw)["svg"])
 

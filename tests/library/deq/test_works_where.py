@@ -279,10 +279,20 @@ def test_the_entry_holds(row, gradient, entry):
 in_one_graph = partial(fullgraph, backend="eager")  # half of the time
 
 
-@pytest.mark.parametrize("attempt", [in_one_graph, transformed, over_samples, without_values])
+@pytest.mark.parametrize("attempt", [transformed, over_samples, without_values])
 @pytest.mark.parametrize("name", ["anderson", "broyden", "steps", "reversible"])
 def test_other_solvers(attempt, name):
     attempt(Model(GRADIENTS["UPG"], SOLVERS[name]))
+
+
+@pytest.mark.parametrize("name", ["anderson", "broyden"])
+def test_solvers_that_write_into_their_memory_in_one_graph(name):
+    fullgraph(Model(GRADIENTS["UPG"], SOLVERS[name]))
+
+
+@pytest.mark.parametrize("name", ["steps", "reversible"])
+def test_other_solvers_in_one_graph(name):
+    in_one_graph(Model(GRADIENTS["UPG"], SOLVERS[name]))
 
 
 def test_an_export_of_another_solver():

@@ -108,16 +108,23 @@ def test_stopped_launcher_stops_its_runs(script, workplace):
     """A run saves first, and no process remains; one that waits is not begun."""
     ended, runs = Event(), workplace.path / "runs"
 
+    def logs():
+        return [path.read_text(errors="replace") for path in runs.glob("**/log.txt")]
+
     def stop_when_a_run_trains():
-        while not any("train/loss" in log.read_text() for log in runs.glob("**/log.txt")):
+        while not any("train/loss" in each for each in logs()):
             if ended.wait(0.02):
                 return
         os.kill(os.getpid(), signal.SIGTERM)
 
-    Thread(target=stop_when_a_run_trains, daemon=True).start()
+    stopper = Thread(target=stop_when_a_run_trains, daemon=True)
+    stopper.start()
     rows = ("experiment=chains/implicit,chains/upg_k5_d0.5", "trainer.max_epochs=9999")
-    outcome = script(*rows, "cluster=local", "runtime.cluster.jobs=1")
-    ended.set()
+    try:
+        outcome = script(*rows, "cluster=local", "runtime.cluster.jobs=1")
+    finally:  # it must not stop these tests
+        ended.set()
+        stopper.join()
     assert outcome.code == 128 + signal.SIGTERM, outcome.err
     (path,), (_,) = (runs.glob(f"**/{name}") for name in ("attempt.json", "last.ckpt"))
     attempt = json.loads(path.read_text())

@@ -30,7 +30,7 @@ LOOPED = (
     *("trainer.limit_val_batches=2", "task.evaluated_segments=[2]"),
 )
 MEASURED = ("measure.precision.iterations=2", "measure.precision.adjoint.max_evaluations=5")
-CHOICE = re.compile(r"override /(?:callbacks|gradient|model|solver\S*|task): \w+")
+CHOICE = re.compile(r"override /(?:callbacks|dataset|gradient|model|optimizer|solver\S*|task): \w+")
 
 
 def choices_of(row):

@@ -23,8 +23,11 @@ def tool(path):
 
 PAGES = ["../README", "install", "quickstart", "recipes"]
 READ = """
-import runpy, sys
+import runpy, sys, torch
 for page in sys.argv[1:]:
+    torch.seed()
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
     runpy.run_path(page)
 """
 
@@ -57,6 +60,7 @@ def test_blocks_print_what_the_pages_say(printed):
             assert re.split(NUMBER, found) == re.split(NUMBER, said)
             numbers = [[float(n) for n in re.findall(NUMBER, text)] for text in (found, said)]
             assert numbers[0] == pytest.approx(numbers[1], rel=0.1)
+    assert list(printed) == [""]
 
 
 @pytest.fixture(scope="module")

@@ -287,14 +287,16 @@ class Comparison:
 
         def text(value: float) -> str:
             if in_percent:
-                return signed(100 * math.expm1(value / 100), 1)
+                decimals = 2 if self.quantity.is_change else 1
+                return signed(100 * math.expm1(value / 100), decimals)
             return signed(value, self.quantity.decimals)
 
+        times = " times" if in_percent and self.quantity.is_change else ""
         sides = self.values[["a", "b"] if claim.b else ["a"]].mean(skipna=False)
         means = np.exp(sides / 100) if in_percent else sides
         return Evidence(
             reason=reason,
-            ours=" against ".join("—" if math.isnan(mean) else f"{mean:#.4g}" for mean in means),
+            ours=" against ".join("—" if math.isnan(x) else f"{x:#.4g}{times}" for x in means),
             difference=text(d.mean) + unit if math.isfinite(d.mean) else "",
             interval=" to ".join(map(text, d.interval())) + unit if d.error >= 0 else "",
             n=n,

@@ -88,20 +88,24 @@ def _by_cost(line: Any, records: Sequence[Record], costs: Any) -> Iterator[pd.Da
 
 
 def _cheapest(points: pd.DataFrame) -> str:
-    """Return the shares of implicit training's time and evaluations that the cheapest takes."""
-    ends = points.groupby(["column", "family", "label"], sort=False)["x"].last()
-    totals = ends.groupby(level=["column", "family"], sort=False).min().unstack()
-    if "implicit" not in totals or totals.shape[1] < 2 or _WORK not in totals.index:
+    """Return the shares of implicit training's time and evaluations that the cheapest takes.
+
+    Compared is the first curve of implicit differentiation, which is the paper's if there is one.
+    """
+    totals = points.groupby(["column", "label"], sort=False)["x"].last().unstack()
+    families = points.drop_duplicates("label").set_index("label")["family"]
+    first, others = families.index[families == "implicit"], families.index[families != "implicit"]
+    if first.empty or others.empty or _WORK not in totals.index:
         return ""
-    shares = totals.drop(columns="implicit").div(totals["implicit"], axis=0)
-    family = shares.loc[_WORK].idxmin()
-    if shares.loc[_WORK, family] >= 1:
+    shares = totals[others].div(totals[first[0]], axis=0)
+    label = shares.loc[_WORK].idxmin()
+    if shares.loc[_WORK, label] >= 1:
         return ""
-    time, work = (f"{100 * shares.loc[column, family]:.0f} %" for column in (_TIME, _WORK))
-    scores = points.groupby(["family", "label"])["y"].last().groupby("family").max()
+    time, work = (f"{100 * shares.loc[column, label]:.0f} %" for column in (_TIME, _WORK))
+    scores = points.groupby("label")["y"].last()
     return (
-        f"{family} takes {time} of implicit's processor time, {work} of its evaluations, and ends "
-        f"at {scores[family]:.1f} (implicit: {scores['implicit']:.1f})"
+        f"{label} takes {time} of implicit's processor time, {work} of its evaluations, and ends "
+        f"at {scores[label]:.1f} (implicit: {scores[first[0]]:.1f})"
     )
 
 

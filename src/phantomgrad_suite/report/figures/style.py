@@ -37,6 +37,7 @@ _OTHERS = ("#CC79A7", "#E69F00", "#56B4E9", MUTED, "#8C510A", "#B5A72B")
 _DASHES = ("", (6, 1.5), (4, 1.2, 1, 1.2), (1.2, 1.1), (8, 2, 1.2, 2, 1.2, 2))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _SAME = 1e-3  # relative difference of curves, below what a figure shows
+_LONG = 1e6  # from which on values of x are powers of ten
 _FEW = 12  # points of a curve that get markers, and values of x that get ticks
 _PANEL = 2.6, 2.1  # inches
 _TITLE = 32  # letters of the title of a panel, or of the label of its axis
@@ -142,7 +143,7 @@ def _ticks(axes: Axes, x: pd.Series) -> None:
     """Put ticks at the values of x where they are few whole numbers, else at round ones."""
     is_log, known, is_whole = axes.get_xscale() == "log", x.unique(), bool((x % 1 == 0).all())
     if is_log and is_whole and len(known) <= _FEW:
-        axes.set_xticks(known, [_power(f"{tick:g}") for tick in known])
+        axes.set_xticks(known, [_tick(tick, largest=known.max()) for tick in known])
         axes.minorticks_off()
         return
     low, high = axes.get_xlim()
@@ -154,8 +155,10 @@ def _ticks(axes: Axes, x: pd.Series) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _power(tick: str) -> str:
-    return re.sub(r"1e\+0?(\d+)", r"$10^{\1}$", tick)
+def _tick(value: float, largest: float) -> str:
+    """Return a number in full, or as a power of ten where the largest one is too long for that."""
+    power = np.log10(value)
+    return f"$10^{{{power:.0f}}}$" if largest >= _LONG and power % 1 == 0 else f"{value:,g}"
 
 
 def _name(axes: Axes, points: pd.DataFrame, looks: pd.DataFrame) -> None:
