@@ -151,7 +151,7 @@ docs: env ## Build the documentation and run its examples: site/index.html (open
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 	@echo "site/index.html"
 
-test: env ## Run the tests (6 to 9 min on two cores)
+test: env ## Run the tests (6 to 7 min on two cores)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: env ## Format, lint, types and import contracts
