@@ -134,8 +134,8 @@ gpu-check: env ## The first half hour on a GPU: its tests, throughput in fp32 an
 	  for study in throughput/table3_vision throughput/table3_language; do \
 	    $(RUN) scripts/study.py study=$$study || status=1; \
 	    $(RUN) scripts/study.py study=$$study setting.matmul_precision=high || status=1; \
-    $(RUN) scripts/study.py study=$$study setting.matmul_precision=high \
-      setting.compile=reduce-overhead || status=1; \
+	    $(RUN) scripts/study.py study=$$study setting.matmul_precision=high \
+	      setting.compile=reduce-overhead || status=1; \
 	  done; \
 	  $(RUN) scripts/study.py study=table2/cuda || status=1; \
 	  $(BENCH) $(RUN) scripts/study.py study=torchdeq device=cuda || status=1; \

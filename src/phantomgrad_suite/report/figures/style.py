@@ -157,8 +157,10 @@ def _ticks(axes: Axes, x: pd.Series) -> None:
 
 def _tick(value: float, largest: float) -> str:
     """Return a number in full, or as a power of ten where the largest one is too long for that."""
+    if largest < _LONG:
+        return f"{value:,g}"
     power = np.log10(value)
-    return f"$10^{{{power:.0f}}}$" if largest >= _LONG and power % 1 == 0 else f"{value:,g}"
+    return f"$10^{{{power:.0f}}}$" if power % 1 == 0 else f"{value:.1e}"
 
 
 def _name(axes: Axes, points: pd.DataFrame, looks: pd.DataFrame) -> None:
