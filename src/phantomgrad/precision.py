@@ -42,12 +42,21 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     In the products of a solver they would round its iterates: with TF32, Anderson acceleration
     stalls at residuals of 2e-4. A compiled graph cannot hold a change of TF32, and keeps it.
     """
-    may_have_tf32 = device.type == "cuda" and not torch.compiler.is_compiling()
-    if may_have_tf32 and torch.backends.cuda.matmul.fp32_precision == "tf32":
+    if _has_tf32(device):
         return _without_tf32(device)
     if _autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+def is_lowered(device: torch.device) -> bool:
+    """Return whether :func:`full_precision` has something to switch off."""
+    return _has_tf32(device) or _autocast_enabled(device.type)
+
+
+def _has_tf32(device: torch.device) -> bool:
+    may_have_it = device.type == "cuda" and not torch.compiler.is_compiling()
+    return may_have_it and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 @contextmanager

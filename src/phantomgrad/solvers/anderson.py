@@ -9,7 +9,7 @@ from torch import Tensor
 from phantomgrad.checks import check_at_least, check_damping, check_not_negative
 from phantomgrad.context import cheap_to_read, readable
 from phantomgrad.precision import widest_dtype
-from phantomgrad.solvers.iterative import Advance, IterativeSolver, write
+from phantomgrad.solvers.iterative import Advance, IterativeSolver, all_in, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,7 @@ class _Window:
         self._count = 0
         g, mixed = z0.new_empty(batch, slots, size), z0.new_empty(batch, slots, size)
         wide = widest_dtype(z0.device)
+        self._tiny = torch.finfo(wide).tiny
         system = z0.new_zeros(batch, slots, slots, dtype=wide)
         scale = z0.new_zeros(batch, 1, slots, dtype=wide)  # 1 / ||g_i||
         self._plain = torch.eye(slots, dtype=wide, device=z0.device)
@@ -110,7 +111,7 @@ class _Window:
     def _update_equations(self, products: Tensor, slot: int) -> None:
         """Enter the products of all ``g`` with the newest one, which is in ``slot``."""
         own, used = self._own[slot], products.shape[2]
-        square = products[:, :, slot : slot + 1].clamp_min(torch.finfo(products.dtype).tiny)
+        square = products[:, :, slot : slot + 1].clamp_min(self._tiny)
         write(torch.rsqrt, square, out=own, direct=self._direct)
         scaled = products.mul_(self._used[2]).mul_(own)
         row, column = self._rows[slot], self._columns[slot]
@@ -123,8 +124,9 @@ class _Window:
         *_, scale, system, ridge = self._used
         # solve_ex reports a singular system without raising or waiting for the device.
         weights: Tensor = torch.linalg.solve_ex(system + ridge, scale)[0].mul_(scale)
-        weights.div_(weights.sum(dim=1, keepdim=True))
-        if self._cheap and math.isfinite(weights.sum().item()):
+        total = weights.sum(dim=1, keepdim=True)
+        weights.div_(total)
+        if self._cheap and all_in(total, self._tiny, math.inf):
             return weights
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan
         plain = self._plain[newest, : weights.shape[1]].unsqueeze(1)

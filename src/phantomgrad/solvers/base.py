@@ -156,12 +156,19 @@ def per_sample(values: Tensor, states: Tensor) -> Tensor:
     return values.view(-1, *[1] * (states.dim() - 1))
 
 
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``x.to(dtype)``, which takes a microsecond even where there is nothing to do."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
 def layout(z0: Tensor) -> tuple[Map, Map]:
     """Return two functions, of states like ``z0`` to ``(B, D)`` and back.
 
     Images that are channels last in memory stay so, which saves two transpositions at every
     evaluation.
     """
+    if z0.dim() == 2:
+        return lambda z: z, lambda z: z.view_as(z)  # f must not mark the solver's own tensor
     shape = z0.shape[1:]
     if z0.dim() != 4 or z0.is_contiguous() or not z0.permute(0, 2, 3, 1).is_contiguous():
         return flat, lambda z: z.view(z.shape[0], *shape)

@@ -10,7 +10,7 @@ from phantomgrad.checks import check_at_least
 from phantomgrad.context import cheap_to_read, readable
 from phantomgrad.precision import full_precision
 from phantomgrad.solvers.base import Inverse, Map, Solution, layout
-from phantomgrad.solvers.iterative import Advance, IterativeSolver, search, write
+from phantomgrad.solvers.iterative import Advance, IterativeSolver, all_in, search, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +97,7 @@ class _Run:
         self._scale = z0.new_zeros(batch, memory)  # -1 / ||s_j||^2; 0 disables update j
         self._own = torch.split(self._scale, 1, dim=1)
         self._minus_one = z0.new_full((), -1)
+        self._least = torch.finfo(z0.dtype).eps ** 0.5  # of a denominator
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         """Return the next iterate; see :data:`.Advance`."""
@@ -134,13 +135,10 @@ class _Run:
         """Return ``s^T H y / ||s||^2`` of the newest step; where it vanishes, drop the update."""
         newest = self._count - 1
         denominator: Tensor = x[:, -1] + 1
-        least = torch.finfo(x.dtype).eps ** 0.5
-        if self._cheap:
-            low, high = denominator.aminmax()
-            if low.item() > least and high.item() < math.inf:
-                return denominator
+        if self._cheap and all_in(denominator, self._least, math.inf):
+            return denominator
         size = denominator.abs()
-        useless = ~((size > least) & (size < torch.inf))  # True for nan
+        useless = ~((size >= self._least) & (size < torch.inf))  # True for nan
         self._scale[:, newest].masked_fill_(useless, 0)
         self._system[:, newest, :newest].masked_fill_(useless.unsqueeze(1), 0)
         x[:, newest].masked_fill_(useless, 0)

@@ -4,6 +4,7 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self
@@ -13,11 +14,12 @@ from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_choice, check_not_negative
 from phantomgrad.context import cheap_to_read, readable, recording, set_recording
-from phantomgrad.precision import full_precision
+from phantomgrad.precision import full_precision, is_lowered
 from phantomgrad.solvers.base import (
     Map,
     Solution,
     Solver,
+    cast,
     check_start,
     evaluate,
     flat,
@@ -30,6 +32,9 @@ Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 All are flat, ``(B, D)``. It is called at most once for each evaluation, in their order.
 """
+
+_LEAST = math.ulp(0.0)  # above zero
+_FEW = 64  # numbers that Python compares faster than torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +110,7 @@ class IterativeSolver(Solver):
         return rounding.mul_(numbers.eps / 64).clamp_min_(numbers.tiny)
 
     def size(self, x: Tensor) -> Tensor:
-        """Return the norm of each sample of ``x``, ``(B,)``."""
-        x = flat(x)
+        """Return the norm of each sample of ``x``, flat states ``(B, D)``."""
         if self.norm == "max":  # vector_norm(ord=inf) is thirty times slower on the CPU
             return torch.maximum(x.amax(dim=1), -x.amin(dim=1))
         norm: Tensor = torch.linalg.vector_norm(x, dim=1)
@@ -120,7 +124,7 @@ class IterativeSolver(Solver):
         """Return the residuals of ``solution`` relative to the size of its states, ``(B,)``."""
         if self.stop == "relative":
             return solution.residual
-        size = self.size(solution.z)
+        size = self.size(flat(solution.z))
         return solution.residual / size.clamp_min(torch.finfo(size.dtype).tiny)
 
 
@@ -134,13 +138,14 @@ def search(
     # Half-precision states are iterated in float32; f receives them in their own dtype.
     flatten, restore = layout(z0)
     z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))
-    fz = evaluate(f, restore(z).to(z0.dtype))
+    fz = evaluate(f, cast(restore(z), z0.dtype))
     solver = solver.for_dtype(fz.dtype)
     if not (torch.compiler.is_compiling() or readable(z)):
         z = z + torch.zeros_like(flatten(fz), dtype=z.dtype)  # in a vmap, with the batches of f(z)
+    precise = partial(full_precision, z.device) if is_lowered(z.device) else nullcontext
     recorded, progress, advance = recording(), Progress(solver, z), (start or solver.start)(z)
     for count in range(1, solver.max_evaluations + 1):
-        fz = flatten(fz.to(z.dtype))
+        fz = flatten(cast(fz, z.dtype))
         if fz.requires_grad and not recorded:
             fz = fz.detach()  # of a cell that enables gradients itself
         g = fz - z
@@ -149,7 +154,7 @@ def search(
         opening = count == 1 and fz.requires_grad
         if last and not opening:
             break
-        with full_precision(z.device):
+        with precise():
             z = advance(z, fz, g)
         if recorded:
             z = progress.on_graph(z, opening)
@@ -157,7 +162,7 @@ def search(
             break
         del fz, g  # free them before the next evaluation
         # The first two are checked; on small states, checks of all would count.
-        fz = (partial(evaluate, f) if count == 1 else f)(restore(z).to(z0.dtype))  # noqa: F841
+        fz = (partial(evaluate, f) if count == 1 else f)(cast(restore(z), z0.dtype))  # noqa: F841
     solution = progress.solution()
     return solution._replace(z=restore(solution.z).to(z0.dtype))
 
@@ -191,8 +196,7 @@ class Progress:
         residual, whole = self._solver.residual(g, fz, self._zero)
         self._count += 1
         if self._none_stopped:
-            low, high = (bound.item() for bound in residual.aminmax())  # nan if one is
-            self._none_stopped = 0 < low >= self._solver.tol and high < math.inf
+            self._none_stopped = all_in(residual, self._solver.tol or _LEAST, math.inf)
         if self._none_stopped:
             improved = residual < self._best_residual
         else:
@@ -207,7 +211,7 @@ class Progress:
         return improved
 
     def _keep_best(self, z: Tensor, residual: Tensor, improved: Tensor) -> None:
-        if self._cheap and bool(improved.all()):
+        if self._cheap and _all(improved):
             self._best, self._best_residual = z, residual
             return
         self._best = torch.where(improved.unsqueeze(1), z, self._best)
@@ -283,6 +287,18 @@ class AnyActive:
         answer, ready = self._pending.popleft()
         ready.synchronize()
         return bool(answer)
+
+
+def all_in(x: Tensor, low: float, high: float) -> bool:
+    """Return whether all entries of ``x``, on the CPU, are in [low, high); nan is not."""
+    if x.numel() <= _FEW:
+        return all(low <= value < high for value in x.flatten().tolist())
+    least, largest = (bound.item() for bound in x.aminmax())  # nan if one is
+    return low <= least and largest < high
+
+
+def _all(x: Tensor) -> bool:
+    return all(x.tolist()) if x.numel() <= _FEW else bool(x.all())
 
 
 def damped(z: Tensor, fz: Tensor, damping: float) -> Tensor:

@@ -100,3 +100,18 @@ def test_images_in_a_vmap(solver):
     exact = replace(solver, max_evaluations=60, tol=1e-12)
     z = torch.vmap(lambda x: exact.solve(lambda z: 0.3 * z + x, torch.zeros_like(x)).z)(x)
     torch.testing.assert_close(z, x / 0.7)
+
+
+@every_solver
+def test_a_map_may_be_a_gradient_that_autograd_takes(solver):
+    """It marks its argument, as an energy-based cell does: no tensor of the solver may be marked."""
+
+    def f(z):
+        with torch.enable_grad():
+            energy = torch.cos(z.requires_grad_()).sum() / 2
+            return torch.autograd.grad(energy, z)[0] + 1
+
+    z0 = torch.zeros(2, 3)
+    with torch.no_grad():
+        assert not solver.solve(f, z0).z.requires_grad
+    assert not z0.requires_grad
