@@ -1,7 +1,8 @@
-"""Evaluate released models on their data; exit with 1 if one does not give its recorded value.
+"""Evaluate models on their data; exit with 1 if one does not give its recorded test value.
 
 python scripts/verify.py                                  all of results/weights
 python scripts/verify.py digits/upg_k5_d0.5               one of them
+python scripts/verify.py runs/digits/implicit/seed0       a run of yours, its weights
 python scripts/verify.py --data /data                     data sets elsewhere
 """
 

@@ -8,7 +8,7 @@ from phantomgrad_suite.runs.configs import ROOT
 
 _COMMANDS = (
     *("fetch_data", "train", "study", "report", "compare", "status", "verify", "show"),
-    *("evaluate", "export_wandb"),
+    "export_wandb",
 )
 USAGE = f"""usage: phantomgrad {{{",".join(_COMMANDS)}}} [ARGUMENT ...]
 

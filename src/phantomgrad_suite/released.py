@@ -17,7 +17,6 @@ from phantomgrad_suite.jobs.build import build, build_data, build_task
 from phantomgrad_suite.jobs.trained import (
     RESULTS,
     configuration,
-    data_in,
     read_released,
     read_run,
     read_weights,
@@ -63,8 +62,7 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
     if RunFolder(folder).record.is_file():
         record = read_run(folder)
         weights = read_weights(folder, record.weights["last"])
-        overrides = data_in(Path(data), record) if data else []
-        sizes: Any = build_data(configuration(record, overrides)).sizes()
+        sizes: Any = build_data(configuration(record, data and Path(data))).sizes()
     else:
         _, record, weights, sizes = read_released(name, results)
     model: nn.Module = build(configuration(record).model, "model", **sizes)
@@ -72,29 +70,12 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
     return model.eval()
 
 
-def evaluate(folder: Path, overrides: Sequence[str] = ()) -> bool:
-    """Print recorded and recomputed test values of a run; return whether they agree.
-
-    The configuration is the record's; ``overrides`` may change ``runtime``. A :class:`UserError`
-    says what is missing, or is not as it was.
-    """
-    record = read_run(folder)
-    config = configuration(record, overrides)
-    data = _same_data(config, record)
-    agree = []
-    for name, kept in record.weights.items():
-        weights = read_weights(folder, kept)
-        title = f"{name} {record.result.metric} (epoch {kept['epoch']}, {kept['file']})"
-        found = metrics(config, data, weights, kept["step"], record.weights["last"]["step"])
-        agree.append(_compare(title, record, name, found))
-    return all(agree)
-
-
 def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path = RESULTS) -> bool:
-    """Evaluate released models on the data in ``data``; return whether all give recorded values.
+    """Evaluate models on the data in ``data``; return whether all give the recorded values.
 
-    Prints a line for each. Models whose data are missing are skipped; a :class:`UserError` says
-    that there are no models.
+    They are the released models of these names, by default all, or those of folders of runs. Prints
+    a line for each. Models whose data are missing are skipped; a :class:`UserError` says that there
+    are no models.
     """
     if not (names := names or released(results)):
         raise UserError(f"{results / 'weights'} holds no models to verify")
@@ -103,16 +84,28 @@ def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path =
 
 
 def _verified(name: str, folder: Path, results: Path) -> bool:
-    name, record, weights, _ = read_released(name, results)
+    record, kept = _kept(name, results)
+    config = configuration(record, folder)
     try:
-        config = configuration(record, data_in(folder, record))
         data = _same_data(config, record)
-        last = record.weights["last"]["step"]
-        found = metrics(config, data, weights, last, last)
     except MissingDataError as error:
         print(f"{name}: skipped, {error}")
         return True
-    return _compare(f"{name} {record.result.metric}", record, "last", found)
+    agree, steps = [], record.weights["last"]["step"]
+    for which, weights in kept.items():
+        found = metrics(config, data, weights, record.weights[which]["step"], steps)
+        agree.append(_compare(f"{name}, {which} {record.result.metric}", record, which, found))
+    return all(agree)
+
+
+def _kept(name: str, results: Path) -> tuple[Record, dict[str, Mapping[str, Any]]]:
+    """Return the record of a model, and its weights: the last ones, and of a run all it has."""
+    folder = Path(name)
+    if not RunFolder(folder).record.is_file():
+        _, record, weights, _ = read_released(name, results)
+        return record, {"last": weights}
+    record = read_run(folder)
+    return record, {which: read_weights(folder, kept) for which, kept in record.weights.items()}
 
 
 def _same_data(config: DictConfig, record: Record) -> DataModule:

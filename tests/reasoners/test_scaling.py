@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from training import ON_CPU
 
 from phantomgrad import Steps, UnrolledPhantomGradient
 from phantomgrad.models import RecursiveReasoner
@@ -184,7 +183,8 @@ def released_run(workplace):
     torch.save(weights, folder / "weights" / "selected.pt")
     content = (folder / "weights" / "selected.pt").read_bytes()
     kept = {**record.weights["selected"], "sha256": hashlib.sha256(content).hexdigest()}
-    config = configuration(record, ["runtime.dataset.root=data", ON_CPU])
+    config = configuration(record)
+    config.runtime.dataset.root, config.runtime.trainer.accelerator = "data", "cpu"
     config.dataset.update({"train": 64, "validation": 8, "test": 24, "extra_clues": 0})  # hard ones
     config.task.segments = 2
     found = metrics(config, prepare(config), weights, kept["step"], kept["step"])[

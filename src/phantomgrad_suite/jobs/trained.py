@@ -6,7 +6,7 @@ sizes that the model took from the data, so that it can be built without them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +16,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from phantomgrad_suite.data.sources import sha256
-from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.jobs.targets import check_targets
 from phantomgrad_suite.runs.configs import ROOT
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.records import Record, read_record
 
-_BUILT = ("dataset", "model", "task", "trainer")
 RESULTS = ROOT / "results"
 
 
@@ -53,31 +50,19 @@ def read_weights(folder: Path, kept: Mapping[str, Any]) -> dict[str, Any]:
     return weights
 
 
-def configuration(record: Record, overrides: Sequence[str] = ()) -> DictConfig:
-    """Return the configuration of a record; ``overrides`` may change ``runtime``.
+def configuration(record: Record, data: Path | None = None) -> DictConfig:
+    """Return the configuration of a record, with the folder in which its data set is, if given.
 
-    It names nothing that a file from elsewhere must not have built (:func:`.check_targets`).
+    What it names is built, as what a file of ``configs/`` names: read records that you trust.
     """
-    for override in overrides:
-        if not override.startswith("runtime.") or "=" not in override:
-            raise UserError(f"an evaluation can change runtime.<setting>=<value>, got {override!r}")
-    merged: Any = OmegaConf.merge(record.config, OmegaConf.from_dotlist(list(overrides)))
-    config = as_dict(merged)  # what is built is what is checked, without interpolations
-    if "${" in str(config):
-        raise UserError(f"the configuration of {record.row} must not have escaped interpolations")
-    runtime = [config["runtime"][part] for part in ("dataset", "trainer")]
-    check_targets([*(config[part] for part in _BUILT), *runtime])
-    return OmegaConf.create(config)
-
-
-def data_in(folder: Path, record: Record) -> list[str]:
-    """Return the override with which a run finds its data, if it reads any, in ``folder``."""
-    runtime = record.config["runtime"]
-    root, usual = runtime["dataset"].get("root"), Path(runtime["paths"]["data"])
-    if root is None:
-        return []
-    part = Path(root).relative_to(usual) if Path(root).is_relative_to(usual) else Path(root).name
-    return [f"runtime.dataset.root={folder / part}"]
+    config = OmegaConf.create(record.config)
+    runtime: Any = config.runtime
+    if data is not None and (root := runtime.dataset.get("root")) is not None:
+        usual = Path(runtime.paths.data)
+        is_usual = Path(root).is_relative_to(usual)
+        part = Path(root).relative_to(usual) if is_usual else Path(root).name
+        runtime.dataset.root = str(data / part)
+    return config
 
 
 class Released(NamedTuple):

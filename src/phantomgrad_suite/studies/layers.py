@@ -18,7 +18,7 @@ from phantomgrad.jacobian import pulled_back
 from phantomgrad.solvers import Map, Solution, Solver
 from phantomgrad_suite.callbacks.capture import Pass, watch
 from phantomgrad_suite.jobs.build import build_data, build_task
-from phantomgrad_suite.jobs.trained import configuration, data_in, read_released
+from phantomgrad_suite.jobs.trained import configuration, read_released
 from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 Run = Callable[[], tuple[Tensor, ...]]  # computes a gradient
@@ -109,7 +109,7 @@ def released_layers(
     The data are in ``folder``; the global generator shuffles them.
     """
     _, record, weights, _ = read_released(name)
-    config = configuration(record, data_in(folder, record))
+    config = configuration(record, folder)
     data: Any = build_data(config)
     data.setup("fit")
     task = build_task(config, data)

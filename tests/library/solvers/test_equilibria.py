@@ -104,7 +104,7 @@ def test_images_in_a_vmap(solver):
 
 @every_solver
 def test_a_map_may_be_a_gradient_that_autograd_takes(solver):
-    """It marks its argument, as an energy-based cell does: no tensor of the solver may be marked."""
+    """It marks its argument, as an energy-based cell does; the solver's tensors stay unmarked."""
 
     def f(z):
         with torch.enable_grad():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from interruptions import assert_same_run, checkpoint, interrupted
 
-from phantomgrad_suite.released import evaluate
+from phantomgrad_suite.released import verify
 
 RUN = (
     *("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=2", "solver.max_evaluations=3"),
@@ -32,4 +32,4 @@ def test_resumed_average_is_the_uninterrupted_one(workplace, whole_runs):
 @pytest.mark.parametrize("callback", [EMA, SWA])
 def test_kept_weights_are_those_that_were_evaluated(workplace, whole_runs, callback):
     """They give the values of the record: the one averages in evaluations, the other at the end."""
-    assert evaluate(whole_runs.train(workplace, *RUN, callback))
+    assert verify([str(whole_runs.train(workplace, *RUN, callback))])
