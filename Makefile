@@ -97,7 +97,7 @@ reproduce-figure4: ## Figure 4: gradient solvers under ill-conditioning
 
 reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10 h of a core)
 	@$(ONE_SIZE)
-	@status=0; for table in reasoning reasoning_few reasoning_instruments hierarchy looped; do \
+	@status=0; for table in reasoning reasoning_few hierarchy looped; do \
 	    $(RUN) scripts/train.py table=$$table $(PARALLEL) || status=1; \
 	  done; \
 	  $(RUN) scripts/study.py suite=scaling $(PARALLEL) || status=1; \

@@ -21,6 +21,6 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER")
+    parser.add_argument("--data", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     sys.exit(0 if verify(options.names, options.data) else 1)

@@ -70,12 +70,12 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
     return model.eval()
 
 
-def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path = RESULTS) -> bool:
+def verify(names: Sequence[str] = (), data: Path | None = None, results: Path = RESULTS) -> bool:
     """Evaluate models on the data in ``data``; return whether all give the recorded values.
 
-    They are the released models of these names, by default all, or those of folders of runs. Prints
-    a line for each. Models whose data are missing are skipped; a :class:`UserError` says that there
-    are no models.
+    They are the released models of these names, by default all, with data in ``data`` of this
+    folder; or those of folders of runs, with the data of the run. Prints a line for each. Models
+    whose data are missing are skipped; a :class:`UserError` says that there are no models.
     """
     if not (names := names or released(results)):
         raise UserError(f"{results / 'weights'} holds no models to verify")
@@ -83,29 +83,25 @@ def verify(names: Sequence[str] = (), data: Path = Path("data"), results: Path =
     return all(agree)
 
 
-def _verified(name: str, folder: Path, results: Path) -> bool:
-    record, kept = _kept(name, results)
-    config = configuration(record, folder)
+def _verified(name: str, data: Path | None, results: Path) -> bool:
+    is_run = RunFolder(Path(name)).record.is_file()
+    if is_run:
+        record = read_run(Path(name))
+        models = {key: read_weights(Path(name), kept) for key, kept in record.weights.items()}
+    else:
+        _, record, last, _ = read_released(name, results)
+        models = {"last": last}
+    config = configuration(record, data if data or is_run else Path("data"))
     try:
-        data = _same_data(config, record)
+        module = _same_data(config, record)
     except MissingDataError as error:
         print(f"{name}: skipped, {error}")
         return True
     agree, steps = [], record.weights["last"]["step"]
-    for which, weights in kept.items():
-        found = metrics(config, data, weights, record.weights[which]["step"], steps)
-        agree.append(_compare(f"{name}, {which} {record.result.metric}", record, which, found))
+    for key, weights in models.items():
+        found = metrics(config, module, weights, record.weights[key]["step"], steps)
+        agree.append(_compare(f"{name}, {key} {record.result.metric}", record, key, found))
     return all(agree)
-
-
-def _kept(name: str, results: Path) -> tuple[Record, dict[str, Mapping[str, Any]]]:
-    """Return the record of a model, and its weights: the last ones, and of a run all it has."""
-    folder = Path(name)
-    if not RunFolder(folder).record.is_file():
-        _, record, weights, _ = read_released(name, results)
-        return record, {"last": weights}
-    record = read_run(folder)
-    return record, {which: read_weights(folder, kept) for which, kept in record.weights.items()}
 
 
 def _same_data(config: DictConfig, record: Record) -> DataModule:

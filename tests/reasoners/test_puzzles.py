@@ -199,9 +199,7 @@ def test_synthetic_batches_read_and_write_nothing(kind, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["sudoku4", "sudoku6", "sudoku6_known", "sudoku9", "words_s3", "words_a5"]
-)
+@pytest.mark.parametrize("name", ["sudoku4", "sudoku6", "sudoku6_known", "sudoku9", "words_s3"])
 def test_configurations_build(workplace, name):
     """The settings of a file are those of its class; nothing is made before it is used."""
     data = build_data(composed([f"dataset={name}"]))

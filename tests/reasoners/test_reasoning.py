@@ -12,7 +12,7 @@ from torch import nn
 from phantomgrad.models import Answer
 from phantomgrad_reasoners.puzzles import PuzzleBatch
 from phantomgrad_reasoners.reasoning import Reasoning, log_stablemax
-from phantomgrad_suite.released import evaluate
+from phantomgrad_suite.released import verify
 
 VOCABULARY, CELLS = 5, 3
 
@@ -152,7 +152,7 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, halting, at):
     assert len(checkpoint(folder)["carry"][0][3]) == 8
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)
-    assert evaluate(folder)
+    assert verify([str(folder)])
 
 
 def test_spectral_radius_is_that_of_the_whole_recursion(workplace):

@@ -11,7 +11,7 @@ from interruptions import Watched, assert_same_run
 from torch import nn
 
 from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
-from phantomgrad_suite.released import evaluate
+from phantomgrad_suite.released import verify
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
@@ -42,7 +42,7 @@ def test_a_diverged_run_is_recorded_and_can_be_resumed(workplace, caplog):
     workplace.train(*DIGITS, POISON)
     assert ": diverged, skipped (" in caplog.messages[-1]
     with pytest.raises(UserError, match="has no weights: it diverged"):
-        evaluate(folder)
+        verify([str(folder)])
     (folder / "record.json").unlink()
     with pytest.raises(RuntimeError, match=r"Function '\w+' returned nan values"):
         workplace.train(*DIGITS, POISON, "+runtime.trainer.detect_anomaly=true")

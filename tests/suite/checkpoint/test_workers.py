@@ -7,7 +7,7 @@ from interruptions import assert_same_run
 from training import Started, finish_two, needs_gloo, start_two
 
 from phantomgrad_suite.checkpoint.processes import explain_lost_worker
-from phantomgrad_suite.released import evaluate
+from phantomgrad_suite.released import verify
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
@@ -64,7 +64,7 @@ def test_two_processes_make_one_run_and_one_record(whole, float32):
     whole_numbers = [round(depth) for depth in depths]  # as both processes draw the same
     assert depths == pytest.approx(whole_numbers, abs=1e-3)
     assert len({*whole_numbers}) > 1
-    assert evaluate(folder)  # by one process
+    assert verify([str(folder)])  # by one process
 
 
 @needs_gloo
