@@ -1,6 +1,6 @@
 """How far the maps of the models are from their products: eager, compiled, and the floor.
 
-    OMP_NUM_THREADS=1 python benchmarks/floor.py [mdeq_tiny mdeq_tiny_32 transformer ignn]
+    OMP_NUM_THREADS=1 python benchmarks/floor.py [mdeq_tiny mdeq_tiny_16 transformer ...]
 
 The floor of a map f is the time of its convolutions and matrix products alone, with the operands
 that they have in f. All take turns, in CPU time of one thread, and a line has medians of ratios:
@@ -59,6 +59,11 @@ def mdeq_tiny(batch: int = 64, side: int = 8) -> Case:
     return MDEQ.tiny(*PARTS), [torch.randn(batch, 3, side, side)]
 
 
+def mdeq_tiny_16() -> Case:
+    """MDEQ-Tiny on images of CIFAR-10 at half of their resolution."""
+    return mdeq_tiny(32, 16)
+
+
 def mdeq_tiny_32() -> Case:
     """MDEQ-Tiny on images of CIFAR-10."""
     return mdeq_tiny(16, 32)
@@ -82,7 +87,9 @@ def ignn(nodes: int = 5000) -> Case:
     return ImplicitGraphLayer(35, 64, *PARTS), [torch.randn(nodes, 35), edges]
 
 
-MODELS = {model.__name__: model for model in (mdeq_tiny, mdeq_tiny_32, transformer, ignn)}
+MODELS = {
+    model.__name__: model for model in (mdeq_tiny, mdeq_tiny_16, mdeq_tiny_32, transformer, ignn)
+}
 
 
 def main(names: list[str]) -> None:

@@ -16,11 +16,9 @@ from phantomgrad.solvers import Map
 from phantomgrad_suite.callbacks.capture import detached, layers_of, watch
 from phantomgrad_suite.callbacks.cost import evaluation_seconds
 
-# The share of an evaluation of f that compilation saves on one CPU core (benchmarks/floor.py), and
-# the CPU seconds that it takes. Other cells have not been measured, and IGNN's gets slower.
-_SAVED = {MDEQCell: 0.2, TransformerCell: 0.2}
 _RECORDED = {MDEQCell}  # the cells that save time in recorded evaluations as well
-_COMPILATION = 100
+_COMPILATION = 100  # CPU seconds
+_LARGE = 8_000  # entries of a state from which on nothing is saved: above 16 x 16 pixels
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +130,17 @@ def _mode(setting: bool | str | None) -> str | None:
 
 def _saved_seconds(layer: DEQ, f: LayerMap, z: Tensor) -> float:
     """Return the CPU seconds of a step that compilation would save in the solves of a layer."""
-    share, solution = _SAVED.get(type(layer.cell), 0.0), layer.last_solution
+    share, solution = _saved_share(layer, z), layer.last_solution
     if not share or solution is None:
         return 0.0
     return share * evaluation_seconds(f, z) * int(solution.evaluations.max())
+
+
+def _saved_share(layer: DEQ, z: Tensor) -> float:
+    """Return the share of an evaluation of f that is saved on one CPU core (benchmarks/floor.py).
+
+    Other cells have not been measured, and IGNN's gets slower.
+    """
+    if isinstance(layer.cell, MDEQCell):
+        return 0.2 if z[0].numel() < _LARGE else 0.0
+    return 0.15 if isinstance(layer.cell, TransformerCell) else 0.0

@@ -55,6 +55,18 @@ def test_auto_compiles_what_saves_more_than_it_takes(
     assert [int(line.split()[6]) for line in said] == ([2_000_000] if mode else [])
 
 
+@pytest.mark.parametrize(("side", "share"), [(8, 0.2), (16, 0.2), (32, 0.0)])
+def test_what_compilation_saves_depends_on_the_size_of_images(side, share):
+    model = pg.models.MDEQ.tiny(
+        pg.FixedPoint(max_evaluations=1), pg.UnrolledPhantomGradient(1, 1.0)
+    )
+    found = []
+    model.deq.register_pass_hook(lambda layer, f, z, _: found.append((layer, z)))
+    with torch.no_grad():
+        model(torch.zeros(1, 3, side, side))
+    assert [compiled._saved_share(*each) for each in found] == [share]
+
+
 def test_missing_compiler_is_a_sentence(workplace, monkeypatch, caplog):
     broken = RuntimeError("No working C++ compiler found\nand more")
     monkeypatch.setattr(torch, "compile", Mock(side_effect=broken))
