@@ -140,17 +140,25 @@ def _with_paper(line: dict[str, Any], printed: dict[str, dict[str, Any]]) -> dic
 
 
 def _judged(found: pd.DataFrame, baselines: Baselines) -> pd.DataFrame:
-    """Add what each experiment must beat, whether its best epochs do, and its whole name."""
+    """Add what each experiment must beat, whether its best epochs do, and its whole name.
+
+    How all experiments on the data set of a block differ from the full protocol is ``shared``, and
+    in none of their names.
+    """
     rows = [*found.itertuples()]
     known = [baselines.get((x.fingerprint, x.metric)) if x.n else None for x in rows]
     trained = [
         not each or not line.best_n or each.is_beaten_by(line.best)
         for each, line in zip(known, rows, strict=True)
     ]
-    notes = found[["variant", "fate"]].assign(untrained=np.where(trained, "", "did not train"))
+    alike = found.groupby(["block", "dataset"])["variant"].transform("nunique") == 1
+    shared, own = found["variant"].where(alike, ""), found["variant"].mask(alike, "")
+    notes = pd.DataFrame({"variant": own, "fate": found["fate"]})
+    notes["untrained"] = np.where(trained, "", "did not train")
     bracketed = [" ".join(f"[{note}]" for note in each if note) for each in notes.to_numpy()]
     names = (found["method"] + " " + bracketed).str.rstrip()
-    return found.assign(baseline=[str(x or "") for x in known], trained=trained, name=names)
+    baseline = [str(x or "") for x in known]
+    return found.assign(baseline=baseline, trained=trained, name=names, shared=shared)
 
 
 def _sorted(found: pd.DataFrame, printed: Sequence[dict[str, Any]]) -> pd.DataFrame:

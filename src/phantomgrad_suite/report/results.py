@@ -84,12 +84,18 @@ def _results(entry: Entry, lines: pd.DataFrame, runs: pd.DataFrame, speeds: Spee
         }
 
     found = [f"{mark} Paper: {text.removeprefix(mark).strip()}." for text, mark in marks.items()]
+    of_all = dict.fromkeys(
+        NOTES["shared"].format(line=line) for line in lines.itertuples() if line.shared
+    )
     edition = dict.fromkeys(
         NOTES["scale"].format(title=BLOCKS[line.scale], line=line)
         for line in lines.itertuples()
         if line.scaled
     )
-    before, after = [*entry.notes, *edition, NOTES["statistics"]], [*found, *_warnings(lines, runs)]
+    before, after = (
+        [*entry.notes, *edition, *of_all, NOTES["statistics"]],
+        [*found, *_warnings(lines, runs)],
+    )
     return _section("", lines, cells, 4, before, after)
 
 
@@ -233,7 +239,7 @@ def _warnings(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
     """Yield the notes that some experiments need."""
     incomplete = any((lines[f"{score}_n"].between(1, lines["n"] - 1)).any() for score in SCORES[:3])
     facts = {
-        "variant": (lines["variant"] != "").any(),
+        "variant": (lines["variant"] != lines["shared"]).any(),
         "diverged": (lines["fate"] != "").any(),
         "untrained": not lines["trained"].all(),
         "not_finite": incomplete,

@@ -103,6 +103,14 @@ def test_other_data_configurations_and_protocols_are_never_in_one_cell(
     assert "must not be compared" in results.markdown("table9")
 
 
+def test_what_all_rows_on_some_data_have_in_common_is_said_once():
+    runs = [record(f"t/a_{row}", "seed0", [0.5], **SHORT) for row in ("implicit", "upg_k5_d0.5")]
+    first, _ = runs_table("t", runs).sections
+    assert columns(rows(first), "Method") == [["Implicit"]] * 2
+    assert first.notes[0] == "Toy, all rows: reduced: trainer.max_epochs=1."
+    assert not any(note.startswith("[…]") for note in first.notes)
+
+
 def test_runs_on_other_data_are_not_compared_with_the_paper(results):
     spelled = {"dataset": "TOY", "model": "IGNN", "method": "NPG"}
     results.add("table9/toy_npg", "seed0", [0.8], label=spelled)

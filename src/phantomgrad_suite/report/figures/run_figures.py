@@ -68,7 +68,8 @@ def along_cost(table: Table) -> Iterator[Plot]:
             points, first = pd.concat(curves, ignore_index=True), next(group.itertuples())
             name = file_name(table.key, block, first.key.lower(), kind)
             title = title_of(table, first, _cheapest(points) or _ends(points))
-            note = _BAND if points["low"].notna().any() else ""
+            band = _BAND if points["low"].notna().any() else ""
+            note = "; ".join(filter(None, (band, first.shared)))
             yield Lines(name, FIGURES[kind], title, points, note=note, log="x" if timed else "")
 
 
