@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.closure import LayerMap
 from phantomgrad.deq import DEQ
+from phantomgrad.nn import one_pass
 from phantomgrad.solvers import Map
 from phantomgrad_suite.callbacks.capture import detached, watch
 
@@ -142,10 +143,13 @@ class EvaluationTime(Callback):
 
 
 @torch.no_grad()
-def evaluation_seconds(f: Map, z: Tensor) -> float:
-    """Return the seconds of the second of two evaluations of f: the first one may allocate."""
+def evaluation_seconds(f: LayerMap, z: Tensor) -> float:
+    """Return the seconds of an evaluation of f as it is in a pass, compiled if it is there.
+
+    It is the second of two: the first one draws masks, and may allocate.
+    """
     cuda = z.device.type == "cuda"
-    with torch.random.fork_rng([z.device] if cuda else []):
+    with torch.random.fork_rng([z.device] if cuda else []), one_pass(f.cell):
         f(z)
         start = _mark(z.device) if cuda else time.process_time()
         f(z)

@@ -10,7 +10,12 @@ from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
 from phantomgrad_suite.callbacks import cost
-from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime
+from phantomgrad_suite.callbacks.capture import detached
+from phantomgrad_suite.callbacks.cost import (
+    CostMeter,
+    EvaluationTime,
+    evaluation_seconds,
+)
 
 
 class Run:
@@ -132,3 +137,23 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run):
     assert logged == [("seconds/f_cpu", 2 * 3 / 2)]
     assert ends[0] == ends[1]
     assert torch.equal(*states)
+
+
+class Tanh(nn.Linear):
+    def forward(self, z, x):
+        return torch.tanh(super().forward(z) + x)
+
+
+def test_time_of_an_evaluation_is_that_of_a_compiled_one_where_a_run_compiles_f():
+    calls, passes = [], []
+
+    def backend(graph, _):
+        return lambda *arguments: (calls.append(1), graph.forward(*arguments))[1]
+
+    layer = DEQ(Tanh(3, 3), FixedPoint(max_evaluations=2), UnrolledPhantomGradient(1, 1.0))
+    layer.compile_solve(backend=backend)
+    layer.register_pass_hook(lambda _, f, z, attached: passes.append((detached(f), z)))
+    layer(torch.ones(2, 3))
+    calls.clear()
+    evaluation_seconds(*passes[0])
+    assert len(calls) == 2
