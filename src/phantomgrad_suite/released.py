@@ -51,7 +51,7 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
             ``"digits/upg_k5_d0.5/seed0"``, or the row alone if one instance of it is released. Or
             the folder of a finished run of yours, ``"runs/digits/implicit/seed0"``, whose data must
             be there, since the model's sizes come from them; the weights are those of the last
-            epoch.
+            epoch. What its record names is built: load runs that you trust.
         results: the folder of results, by default that of the checkout.
         data: the folder of the data of your run, by default that of its configuration.
 
@@ -74,8 +74,9 @@ def verify(names: Sequence[str] = (), data: Path | None = None, results: Path = 
     """Evaluate models on the data in ``data``; return whether all give the recorded values.
 
     They are the released models of these names, by default all, with data in ``data`` of this
-    folder; or those of folders of runs, with the data of the run. Prints a line for each. Models
-    whose data are missing are skipped; a :class:`UserError` says that there are no models.
+    folder; or those of folders of runs, with the data of the run. Prints a line for each.
+    Released models whose data are missing are skipped; a :class:`UserError` says that there are no
+    models. What a record names is built: use those that you trust.
     """
     if not (names := names or released(results)):
         raise UserError(f"{results / 'weights'} holds no models to verify")
@@ -95,6 +96,8 @@ def _verified(name: str, data: Path | None, results: Path) -> bool:
     try:
         module = _same_data(config, record)
     except MissingDataError as error:
+        if is_run:
+            raise
         print(f"{name}: skipped, {error}")
         return True
     agree, steps = [], record.weights["last"]["step"]
@@ -121,7 +124,10 @@ def metrics(
     task.evaluated.load_state_dict(weights)
     if step >= in_steps(config.task.get("pretraining_steps", 0), steps):
         task.pretrain(0, 1)  # else the trainer below would be in pretraining, at step 0
-    trainer: Trainer = build(config.trainer, "trainer", **{**config.runtime.trainer, **_ALONE})
+    runtime = {**config.runtime.trainer, **_ALONE}
+    if runtime["accelerator"] != "cpu":
+        runtime["accelerator"] = "auto"  # a run on a GPU may be verified without one
+    trainer: Trainer = build(config.trainer, "trainer", **runtime)
     found = trainer.validate(task, data, verbose=False)
     return {name: value for part in found for name, value in part.items()}
 

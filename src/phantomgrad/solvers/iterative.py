@@ -140,7 +140,7 @@ def search(
     z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))
     fz = evaluate(f, cast(restore(z), z0.dtype))
     solver = solver.for_dtype(fz.dtype)
-    if not (torch.compiler.is_compiling() or readable(z)):
+    if not (torch.compiler.is_compiling() or (readable(z) and readable(fz))):
         z = z + torch.zeros_like(flatten(fz), dtype=z.dtype)  # in a vmap, with the batches of f(z)
     precise = partial(full_precision, z.device) if is_lowered(z.device) else nullcontext
     recorded, progress, advance = recording(), Progress(solver, z), (start or solver.start)(z)

@@ -38,11 +38,18 @@ def watch(module: nn.Module, on_pass: PassHook) -> list[RemovableHandle]:
 
 
 def detached(f: LayerMap) -> LayerMap:
-    """Return the map without a graph behind its inputs, and without its pass."""
+    """Return the map without a graph behind its inputs, and without its pass.
+
+    Inputs that require a gradient still do: a compiled map would otherwise be compiled once more.
+    """
     inputs, keywords = apply_to_collection(
-        (f.inputs, dict(f.keywords)), Tensor, Tensor.detach, allow_frozen=True
+        (f.inputs, dict(f.keywords)), Tensor, _leaf, allow_frozen=True
     )
     return replace(f, inputs=inputs, keywords=keywords, held=None)
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 @contextmanager

@@ -112,8 +112,9 @@ class CostMeter(Callback):
 class EvaluationTime(Callback):
     """Logs the seconds of one evaluation of f, once an epoch: a unit for times of this machine.
 
-    It is measured at the equilibria of the epoch's first batch, after its step, as the sum over all
-    layers: in CPU seconds (``seconds/f_cpu``), or on CUDA in seconds of the device (``seconds/f``).
+    It is measured at the equilibria of the epoch's second batch, if there are two, after its step:
+    the first step of a run decides whether f is compiled. It is the sum over all layers, in CPU
+    seconds (``seconds/f_cpu``), or on CUDA in seconds of the device (``seconds/f``).
     The run is not changed. A :class:`CostMeter` must come before, so that the step has ended.
     """
 
@@ -124,7 +125,7 @@ class EvaluationTime(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if batch_idx == 0:
+        if batch_idx == min(1, trainer.num_training_batches - 1):
             self._hooks = watch(pl_module, self._keep)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -146,10 +147,11 @@ class EvaluationTime(Callback):
 def evaluation_seconds(f: LayerMap, z: Tensor) -> float:
     """Return the seconds of an evaluation of f as it is in a pass, compiled if it is there.
 
-    It is the second of two: the first one draws masks, and may allocate.
+    It is the third one: the first draws masks, the second may compile.
     """
     cuda = z.device.type == "cuda"
     with torch.random.fork_rng([z.device] if cuda else []), one_pass(f.cell):
+        f(z)
         f(z)
         start = _mark(z.device) if cuda else time.process_time()
         f(z)

@@ -84,8 +84,12 @@ def _results(entry: Entry, lines: pd.DataFrame, runs: pd.DataFrame, speeds: Spee
         }
 
     found = [f"{mark} Paper: {text.removeprefix(mark).strip()}." for text, mark in marks.items()]
+    titles = block_titles(lines)
+    places = [dict.fromkeys((titles[x.block], x.dataset)) for x in lines.itertuples()]
     of_all = dict.fromkeys(
-        NOTES["shared"].format(line=line) for line in lines.itertuples() if line.shared
+        NOTES["shared"].format(place=", ".join(filter(None, place)), line=line)
+        for place, line in zip(places, lines.itertuples(), strict=True)
+        if line.shared
     )
     edition = dict.fromkeys(
         NOTES["scale"].format(title=BLOCKS[line.scale], line=line)

@@ -8,6 +8,7 @@ from methods import every_norm, every_solver, every_stop, tanh_map
 from problems import Affine, Counted
 
 from phantomgrad import FixedPoint
+from phantomgrad.solvers import iterative
 
 
 @every_solver
@@ -100,6 +101,28 @@ def test_images_in_a_vmap(solver):
     exact = replace(solver, max_evaluations=60, tol=1e-12)
     z = torch.vmap(lambda x: exact.solve(lambda z: 0.3 * z + x, torch.zeros_like(x)).z)(x)
     torch.testing.assert_close(z, x / 0.7)
+
+
+@every_solver
+def test_a_start_made_inside_of_a_vmap(solver):
+    exact = replace(solver, max_evaluations=60, tol=0)
+    z = torch.vmap(lambda x: exact.solve(lambda z: 0.3 * z + x, torch.zeros(2, 3)).z)(
+        x := torch.ones(4, 2, 3)
+    )
+    assert torch.allclose(z, x / 0.7)
+
+
+@every_solver
+def test_reading_numbers_in_python_changes_nothing(solver, monkeypatch):
+    """Of few numbers, and of more than that: the same comparisons, with nan and infinity too."""
+    weight = torch.linspace(0.2, 1.4, 3 * 8).view(8, 3)  # some diverge
+    z0 = torch.ones(8, 3) * torch.tensor([1, 1, 1, torch.nan, 1, torch.inf, 1, 1]).unsqueeze(1)
+    f, found = (lambda z: torch.cos(weight * z) + weight * z**2), []
+    for few in (64, 0):
+        monkeypatch.setattr(iterative, "_FEW", few)
+        found.append(solver.solve(f, z0))
+    for one, other in zip(*(solution[:5] for solution in found), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 @every_solver

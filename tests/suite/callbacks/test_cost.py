@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
+from phantomgrad.nn import VariationalDropout
 from phantomgrad_suite.callbacks import cost
 from phantomgrad_suite.callbacks.capture import detached
 from phantomgrad_suite.callbacks.cost import (
@@ -111,7 +112,7 @@ class Slow(nn.Module):
 
 
 def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run):
-    """Of the first batch alone, after the step; the generator of the run does not advance."""
+    """Of the second batch alone, after the step; the generator of the run does not advance."""
     gradient = UnrolledPhantomGradient(1, 1.0)
     layers = nn.ModuleList(DEQ(Slow(run), FixedPoint(), gradient) for _ in range(2))
     for layer in layers:
@@ -120,18 +121,18 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run):
     module = layers
     module.device, module.log = run.device, lambda name, value, **_: logged.append((name, value))
     precision = SimpleNamespace(forward_context=nullcontext)
-    trainer = SimpleNamespace(precision_plugin=precision)
+    trainer = SimpleNamespace(precision_plugin=precision, num_training_batches=2)
     states, ends = [], []
     for measured in (0, 1):
         callback, run.now = EvaluationTime(), 100.0
         torch.manual_seed(0)
         if measured:
-            callback.on_train_batch_start(trainer, module, None, 0)
+            callback.on_train_batch_start(trainer, module, None, 1)
         for layer in layers:
             layer(torch.ones(2, 3))
         ends.append(run.now)
         callback.on_train_batch_end(trainer, module)
-        callback.on_train_batch_start(trainer, module, None, 1)
+        callback.on_train_batch_start(trainer, module, None, 0)
         layers[0](torch.ones(2, 3))
         states.append(torch.get_rng_state())
     assert logged == [("seconds/f_cpu", 2 * 3 / 2)]
@@ -139,21 +140,32 @@ def test_time_of_an_evaluation_is_that_of_one_call_for_each_layer(run):
     assert torch.equal(*states)
 
 
-class Tanh(nn.Linear):
+class Masked(nn.Linear):
+    """A cell with a dropout mask, which is drawn once in a pass."""
+
+    def __init__(self):
+        super().__init__(3, 3)
+        self.dropout = VariationalDropout(0.5)
+
     def forward(self, z, x):
-        return torch.tanh(super().forward(z) + x)
+        return torch.tanh(super().forward(self.dropout(z)) + x)
 
 
-def test_time_of_an_evaluation_is_that_of_a_compiled_one_where_a_run_compiles_f():
-    calls, passes = [], []
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_compiled_evaluation_is_timed_where_a_run_compiles_f_and_compiled_no_second_time():
+    calls, graphs, passes = [], [], []
 
     def backend(graph, _):
+        graphs.append(graph)
         return lambda *arguments: (calls.append(1), graph.forward(*arguments))[1]
 
-    layer = DEQ(Tanh(3, 3), FixedPoint(max_evaluations=2), UnrolledPhantomGradient(1, 1.0))
+    layer = DEQ(Masked(), FixedPoint(max_evaluations=3), UnrolledPhantomGradient(1, 1.0))
+    layer.check_map = False
     layer.compile_solve(backend=backend)
     layer.register_pass_hook(lambda _, f, z, attached: passes.append((detached(f), z)))
-    layer(torch.ones(2, 3))
+    layer(torch.ones(2, 3, requires_grad=True) * 2)
+    before = len(graphs)
     calls.clear()
     evaluation_seconds(*passes[0])
-    assert len(calls) == 2
+    assert len(calls) == 2  # the first of three draws the mask, eagerly
+    assert before == len(graphs) == 1

@@ -55,11 +55,12 @@ def test_auto_compiles_what_saves_more_than_it_takes(
     assert [int(line.split()[6]) for line in said] == ([2_000_000] if mode else [])
 
 
-@pytest.mark.parametrize(("side", "share"), [(8, 0.2), (16, 0.2), (32, 0.0)])
-def test_what_compilation_saves_depends_on_the_size_of_images(side, share):
-    model = pg.models.MDEQ.tiny(
-        pg.FixedPoint(max_evaluations=1), pg.UnrolledPhantomGradient(1, 1.0)
-    )
+@pytest.mark.parametrize(
+    ("size", "side", "share"), [("tiny", 16, 0.2), ("tiny", 32, 0.0), ("large", 16, 0.0)]
+)
+def test_what_compilation_saves_depends_on_the_size_of_the_state(size, side, share):
+    make = getattr(pg.models.MDEQ, size)
+    model = make(pg.FixedPoint(max_evaluations=1), pg.UnrolledPhantomGradient(1, 1.0))
     found = []
     model.deq.register_pass_hook(lambda layer, f, z, _: found.append((layer, z)))
     with torch.no_grad():

@@ -13,7 +13,7 @@ from phantomgrad_suite import load_model
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.trained import configuration
 from phantomgrad_suite.released import RESULTS, release, released, verify
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.records import read_record, write_record
 
 RUN = ("experiment=chains/upg_k5_d0.5", "trainer.max_epochs=2")
@@ -60,6 +60,22 @@ def test_verified_against_the_record(results, capsys):
     assert not verify([NAME], results=results)
     assert "recorded 0.125, recomputed" in (out := capsys.readouterr().out)
     assert out.endswith(": they differ\n")
+
+
+def test_a_run_is_verified_on_its_data_and_without_its_device(folder, monkeypatch, capsys):
+    record = read_record(folder / "record.json")
+    record.config["runtime"]["trainer"]["accelerator"] = "gpu"
+    write_record(record, folder / "record.json")
+    assert verify([str(folder)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(", ")[1].split()[0] for line in lines] == ["last", "selected"]
+
+    def missing(config):
+        raise MissingDataError("the data are gone")
+
+    monkeypatch.setattr("phantomgrad_suite.released.prepare", missing)
+    with pytest.raises(MissingDataError, match="the data are gone"):
+        verify([str(folder)])
 
 
 @pytest.mark.parametrize(
