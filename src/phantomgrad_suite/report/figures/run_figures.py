@@ -1,6 +1,6 @@
 """The figures of runs: scores by cost, cosines along training, and the influence of λ and k."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,9 @@ def along_cost(table: Table) -> Iterator[Plot]:
     """Yield, for each data set, the test metric by processor time and by evaluations of f.
 
     The unit of time is an evaluation of f in the same run: seconds depend on the machine, and on
-    what else it does. Where runs did not time f, or kept no weights, which count steps, the metric
-    is drawn by epoch. The catalogue may name the rows. Searches are left out, and reduced runs
-    where there are others.
+    what else it does. Evaluations need the weights that a run keeps, which count its steps. Where
+    no run has both, the metric is drawn by epoch. The catalogue may name the rows. Searches are
+    left out, and reduced runs where there are others.
     """
     named, lines = table.entry.by_cost, table.experiments
     lines = lines[(lines["n"] > lines["lost"]) & (lines["searched"] == "")]
@@ -61,9 +61,9 @@ def along_cost(table: Table) -> Iterator[Plot]:
         if group["name"].duplicated().any() and group["model"].nunique() > 1:
             group = group.assign(name=group["model"] + ", " + group["name"])
         runs = [(line, records_of(line, table.runs)) for line in group.itertuples()]
-        timed = [(line, found) for line, records in runs if (found := _timed(records))]
+        timed = any(_has(record, _TIMED) for _, records in runs for record in records)
         kind, costs = ("cost", _COSTS) if timed else ("curves", _EPOCH)
-        curves = [part for line, each in timed or runs for part in _by_cost(line, each, costs)]
+        curves = [part for line, each in runs for part in _by_cost(line, each, costs)]
         if curves:
             points, first = pd.concat(curves, ignore_index=True), next(group.itertuples())
             name = file_name(table.key, block, first.key.lower(), kind)
@@ -73,17 +73,19 @@ def along_cost(table: Table) -> Iterator[Plot]:
             yield Lines(name, FIGURES[kind], title, points, note=note, log="x" if timed else "")
 
 
-def _timed(records: Sequence[Record]) -> list[Record]:
-    return [r for r in records if "last" in r.weights and {_SECONDS, _UNIT} <= r.curves.keys()]
+def _has(record: Record, curves: Set[str]) -> bool:
+    """Return whether a run has these curves, and the weights that count its steps."""
+    return "last" in record.weights and curves <= record.curves.keys()
 
 
 def _by_cost(line: Any, records: Sequence[Record], costs: Any) -> Iterator[pd.DataFrame]:
-    """Yield the mean test metric of an experiment by the mean of each cost."""
+    """Yield the mean test metric of an experiment by the mean of each cost that its runs have."""
     metric = metric_of_line(line)
     row = f"{line.dataset}\n{metric.heading}"
-    runs = [record for record in records if metric.curve in record.curves]
-    if tests := curves_of(runs, metric.curve):
-        for column, cost in costs.items():
+    for column, (cost, needed) in costs.items():
+        runs = [r for r in records if needed is None or _has(r, needed)]
+        runs = [record for record in runs if metric.curve in record.curves]
+        if tests := curves_of(runs, metric.curve):
             x = by_epoch([cost(run)[: min(map(len, tests))] for run in runs]).mean(axis=1)
             yield mean_curve(line.name, tests, (row, column), metric.scale, x, line.family)
 
@@ -98,7 +100,9 @@ def _cheapest(points: pd.DataFrame) -> str:
     first, others = families.index[families == "implicit"], families.index[families != "implicit"]
     if first.empty or others.empty or _WORK not in totals.index:
         return ""
-    shares = totals[others].div(totals[first[0]], axis=0)
+    shares = totals[others].div(totals[first[0]], axis=0).dropna(axis=1)
+    if shares.empty:
+        return ""
     label = shares.loc[_WORK].idxmin()
     if shares.loc[_WORK, label] >= 1:
         return ""
@@ -129,8 +133,10 @@ def _epochs(record: Record) -> np.ndarray:
     return np.arange(1, 1 + max(map(len, record.curves.values())))
 
 
-_EPOCH = {"epoch": _epochs}
-_COSTS = {_TIME: processor_time, _WORK: lambda run: evaluations(run) / 1e3}
+_TIMED = {_SECONDS, _UNIT}
+# The axes, and the curves that a run must have, with its weights; None for any run.
+_EPOCH = {"epoch": (_epochs, None)}
+_COSTS = {_TIME: (processor_time, _TIMED), _WORK: (lambda run: evaluations(run) / 1e3, set[str]())}
 
 
 def along_training(table: Table) -> Iterator[Plot]:

@@ -20,6 +20,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
@@ -191,7 +192,9 @@ def _panels(
     title: str, size: tuple[float, float], points: pd.DataFrame, **options: Any
 ) -> tuple[Figure, dict[tuple[str, str], tuple[Axes, pd.DataFrame]]]:
     """Return a figure, and the axes and points of each of its panels by row and column."""
-    figure = Figure(figsize=size, layout="constrained")
+    # Names at the right may be wider in the reader's font.
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 0.985, 1))
+    figure = Figure(figsize=size, layout=layout)
     figure.suptitle(pretty(fill(title, int(11.5 * size[0]))), x=0.012, ha="left")
     rows, columns = points["row"].unique(), points["column"].unique()
     grid = figure.subplots(len(rows), len(columns), squeeze=False, **options)
