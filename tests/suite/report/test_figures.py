@@ -140,7 +140,7 @@ def test_runs_of_unknown_cost_are_drawn_by_epoch():
 
 
 def test_the_metric_is_drawn_by_time_and_by_evaluations():
-    """The unit of time is an evaluation of f of the same run; each axis has the runs that know it."""
+    """The unit of time is an evaluation of f of the same run; an axis has the runs that know it."""
 
     def trained(row, seed, steps, **changes):
         gradient = {"_target_": "phantomgrad.UnrolledPhantomGradient", "steps": steps, "damping": 1}
