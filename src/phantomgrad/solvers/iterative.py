@@ -33,8 +33,8 @@ Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 All are flat, ``(B, D)``. It is called at most once for each evaluation, in their order.
 """
 
-_LEAST = math.ulp(0.0)  # above zero
-_FEW = 64  # numbers that Python compares faster than torch
+_LEAST = math.ulp(0.0)  # the smallest number above zero
+_FEW = 64  # up to so many numbers, Python compares faster than torch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from phantomgrad_suite.callbacks.capture import detached, layers_of, watch
 from phantomgrad_suite.callbacks.cost import evaluation_seconds
 
 _RECORDED = {MDEQCell}  # the cells that save time in recorded evaluations as well
-_COMPILATION = 100  # CPU seconds
-_LARGE = 8_000  # entries of a state; MDEQ-Tiny has 7,680 on images of 16 x 16 pixels
+_COMPILATION = 100  # CPU seconds that it takes
+# Entries of a state from which on MDEQ is not compiled: on 16 x 16 pixels MDEQ-Tiny has 7,680.
+_LARGE = 8_000
 
 log = logging.getLogger(__name__)
 
