@@ -218,7 +218,7 @@ class DEQ(nn.Module):
 
     def unroll(self, z: Any, steps: int, *inputs: Any) -> Any:
         """Apply the cell ``steps`` times to ``z``, recorded by autograd; for pretraining."""
-        self.last_solution = None  # nothing is solved, so there is nothing to log
+        self.last_solution = self.last_adjoint = None  # nothing is solved: nothing to log
         with one_pass(self.cell):
             for _ in range(steps):
                 z = self.cell(z, *inputs)

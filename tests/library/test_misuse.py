@@ -81,7 +81,13 @@ SOLVERS = [
         lambda: SOLVER.solve(torch.tanh, torch.tensor(1.0)),
         r"at least one state, got the shape \(\)",
     ),
-    (lambda: SOLVER.solve(torch.tanh, ones(2, 3)), "z0 must be a floating-point tensor, got torc"),
+    *(
+        (
+            lambda s=s: s.solve(torch.tanh, ones(2, 3)),
+            "z0 must be a floating-point tensor, got torc",
+        )
+        for s in (SOLVER, pg.Broyden(keep_inverse=True), pg.Reversible())
+    ),
 ]
 GRADIENTS = [
     (lambda: pg.ImplicitGradient(on_failure="no"), "on_failure must be 'warn' or .* got 'no'"),

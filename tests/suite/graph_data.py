@@ -22,7 +22,7 @@ def float32(_float64: None) -> Iterator[None]:
 @pytest.fixture
 def small_tu(_small_tu: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with two small data sets in TU's format, under the names of the real ones."""
-    monkeypatch.setattr("phantomgrad_suite.data.sources.known_checksums", lambda place: {})
+    monkeypatch.setattr("phantomgrad_suite.data.graphs.tu.EMBEDDED", ())
     return _small_tu
 
 

@@ -85,7 +85,6 @@ class IterativeSolver(Solver):
 
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the best iterates within the budget; see :meth:`Solver.solve`."""
-        check_start(z0)
         with set_recording(self.differentiable and recording()):
             return search(self, f, z0)
 
@@ -135,6 +134,7 @@ def search(
 
     ``start`` is by default that of the ``solver``.
     """
+    check_start(z0)
     # Half-precision states are iterated in float32; f receives them in their own dtype.
     flatten, restore = layout(z0)
     z = flatten(z0.to(torch.promote_types(z0.dtype, torch.float32)))

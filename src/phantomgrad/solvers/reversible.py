@@ -10,7 +10,7 @@ from torch.linalg import vector_norm
 from phantomgrad.checks import check_rate
 from phantomgrad.context import readable
 from phantomgrad.precision import autocast_settings, widest_dtype, working_dtype
-from phantomgrad.solvers.base import Map, Solution, evaluate, layout
+from phantomgrad.solvers.base import Map, Solution, check_start, evaluate, layout
 from phantomgrad.solvers.iterative import Advance, IterativeSolver, Progress, search
 
 
@@ -96,6 +96,7 @@ class Reversible(IterativeSolver):
 
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the best iterates within the budget; see :meth:`.Solver.solve`."""
+        check_start(z0)
         half = z0.dtype in (torch.float16, torch.bfloat16)
         wide = torch.float32 if half else widest_dtype(z0.device)
         if torch.is_grad_enabled() and readable(z0):

@@ -53,8 +53,9 @@ def newest_intact(path: Path, *, tidy: bool) -> Path | None:
         if (reason := damage(candidate)) is None:
             log.info("resuming from %s", candidate)
             return candidate
-        log.warning("%s is damaged (%s): renamed to *.damaged", candidate, reason)
+        log.warning("%s is damaged (%s)", candidate, reason)
         if tidy:
+            log.warning("it is renamed to %s.damaged", candidate.name)
             candidate.replace(candidate.with_name(f"{candidate.name}.damaged"))
     return None
 

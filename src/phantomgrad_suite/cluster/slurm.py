@@ -119,6 +119,7 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
     """Return submitit's parameters of a job; those that are null are left to the cluster."""
     choices, cpus = HydraConfig.get().runtime.choices, settings.cpus_per_task
     own = ("partition", "account", "qos", "constraint")
+    srun_cpus = [] if cpus is None else [f"--cpus-per-task={cpus}"]
     parameters = {
         "name": f"phantomgrad-{choices.get('table') or choices.get('suite') or 'run'}",
         "nodes": command.nodes,
@@ -132,8 +133,8 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
         "slurm_array_parallelism": settings.jobs,
         "slurm_signal_delay_s": settings.warning_seconds,
         "slurm_setup": [f"export OMP_NUM_THREADS={settings.threads}", *settings.setup],
-        # Without the first two, processes wait for one that has ended; srun does not inherit cpus.
-        "slurm_srun_args": ["--kill-on-bad-exit=1", "--wait=600", f"--cpus-per-task={cpus}"],
+        # Without these, processes wait for one that has ended; srun does not inherit cpus.
+        "slurm_srun_args": ["--kill-on-bad-exit=1", "--wait=600", *srun_cpus],
         "slurm_additional_parameters": {"requeue": True, **settings.more},
     }
     return {name: value for name, value in parameters.items() if value is not None}

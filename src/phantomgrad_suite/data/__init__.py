@@ -13,7 +13,6 @@ from phantomgrad_suite.data.images.base import ImageData as ImageData
 from phantomgrad_suite.data.images.cifar import Cifar10 as Cifar10
 from phantomgrad_suite.data.images.digits import Digits as Digits
 from phantomgrad_suite.data.images.imagenet import ImageNet as ImageNet
-from phantomgrad_suite.data.text.corpora import PydocTopics as PydocTopics
 from phantomgrad_suite.data.text.corpora import WikiText103 as WikiText103
 from phantomgrad_suite.data.text.streams import Corpus as Corpus
 from phantomgrad_suite.data.text.streams import LanguageData as LanguageData

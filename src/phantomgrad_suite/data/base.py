@@ -64,10 +64,6 @@ class DataModule(LightningDataModule):
     def val_dataloader(self) -> list[Any]:
         return [self.loader(name) for name in self.evaluation_sets]
 
-    def constant_score(self, part: str) -> float | None:
-        """Return the metric on ``part`` of a predictor that ignores its input, if known."""
-        return None
-
     def check_settings(self, least: int, *names: str) -> None:
         """Raise ``ValueError`` unless these are integers >= ``least``, or ``None`` by default."""
         for name in names:

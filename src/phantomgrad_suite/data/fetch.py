@@ -15,7 +15,7 @@ from torchvision.datasets import CIFAR10
 
 from phantomgrad_suite.data.graphs import pyg
 from phantomgrad_suite.data.graphs.ppi import PPI
-from phantomgrad_suite.data.graphs.tu import load_tu_dataset
+from phantomgrad_suite.data.graphs.tu import EMBEDDED, load_tu_dataset
 from phantomgrad_suite.data.images.cifar import Cifar10
 from phantomgrad_suite.data.images.imagenet import ImageNet
 from phantomgrad_suite.data.text.corpora import FILES, FOLDER, WikiText103
@@ -41,6 +41,8 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
         target: the folder of all data (``runtime.paths.data``).
         source: a folder laid out like it, to copy from; ``None`` to download.
     """
+    if name in EMBEDDED:
+        return f"{name}: comes with the package"
     recipe = _RECIPES.get(name.casefold().replace("-", "").replace("_", "")) or _tu(name)
     place = target / recipe.places[0]
     if place.exists():
@@ -77,8 +79,9 @@ def _download(recipe: _Recipe, staging: Path) -> None:
         raise
     except Exception as error:
         raise MissingDataError(
-            f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}); on a "
-            f"machine without network, use `--from DIR`, where DIR contains {recipe.places[0]}"
+            f"{recipe.name} could not be downloaded ({type(error).__name__}: {error}). Names are "
+            "CIFAR10, WikiText103, PPI, ImageNet and those of TU data sets. On a machine without "
+            f"network, use `--from DIR`, where DIR contains {recipe.places[0]}"
         ) from error
 
 

@@ -35,23 +35,6 @@ def fingerprint(paths: Iterable[Path]) -> str:
     return f"sha256:{total.hexdigest()}"
 
 
-def known_checksums(folder: str) -> dict[str, str]:
-    """Return the known SHA-256 of each file in ``folder``, a path below ``runtime.paths.data``."""
-    lines = files("phantomgrad_suite.data").joinpath("SHA256SUMS").read_text().splitlines()
-    known = {path: digest for digest, path in map(str.split, lines)}
-    prefix = f"{folder}/"
-    return {p.removeprefix(prefix): digest for p, digest in known.items() if p.startswith(prefix)}
-
-
-def altered_files(folder: Path, place: str) -> list[str]:
-    """Return the files that ``folder`` lacks or that differ from the known ones of ``place``."""
-    return [
-        file
-        for file, digest in known_checksums(place).items()
-        if not (folder / file).exists() or sha256(folder / file) != digest
-    ]
-
-
 def embedded_file(name: str) -> Path:
     """Return the path of a file that comes with the package (see ``embedded/README.md``)."""
     return Path(str(files("phantomgrad_suite.data"))) / "embedded" / name

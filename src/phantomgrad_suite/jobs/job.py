@@ -108,7 +108,7 @@ def _run_of_another_row(
     """Return the record of a finished run of the same settings, as one of this row."""
     if not results or has_several_processes(config):  # whose others would wait for this one
         return None
-    other = results.same_run(identity.config_hash, identity.instance)
+    other = results.same_run(identity.row, identity.config_hash, identity.instance)
     if not other:
         return None
     first = other.environment.get("same_run_as", f"{other.row}/{other.instance}")

@@ -190,11 +190,12 @@ def evaluations(record: Record) -> np.ndarray:
     """Return the evaluations of f, and products with its Jacobian, of all steps up to each epoch.
 
     A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
-    the others once; then there are k products, for implicit differentiation one, and j / (n + 1) of
-    one if only j of the n + 1 steps of a recursion are recorded. Backpropagation through the solver
-    takes a product for each evaluation, and with Reversible another evaluation. A Jacobian penalty
-    takes two evaluations and two products, one on the radius a product more for each iteration, and
-    one on f(z) - z an evaluation and a product. Pretraining has no solves.
+    the others once, or twice ``at: image``; then there are k products, for implicit differentiation
+    one, and j / (n + 1) of one if only j of the n + 1 steps of a recursion are recorded.
+    Backpropagation through the solver takes a product for each evaluation, and with Reversible
+    another evaluation. A Jacobian penalty takes two evaluations and two products, one on the radius
+    a product more for each iteration, and one on f(z) - z an evaluation and a product. Pretraining
+    has no solves.
     """
     gradient, task, model = (record.config[part] for part in ("gradient", "task", "model"))
     steps, kind = gradient.get("steps", 1), gradient["_target_"]
@@ -207,7 +208,8 @@ def evaluations(record: Record) -> np.ndarray:
         # Another model may use one of these names for something else.
         part = model.get("recorded") if model.get("n") is not None else None
         recorded = part / (model["n"] + 1) if part else 1
-        attached = (steps if "Unrolled" in kind else 1) + steps * recorded
+        once = 2 if gradient.get("at") == "image" else 1  # at the equilibrium, and at its image
+        attached = (steps if "Unrolled" in kind else once) + steps * recorded
     step = solves + attached + penalty
     last = record.weights["last"]
     length = last["step"] / last["epoch"]  # of an epoch, in steps

@@ -84,14 +84,15 @@ class Archive:
                 raise RecordError(f"{other} must be a {kind.__name__}: remove its line")
         return [record for record in chosen if isinstance(record, kind)]
 
-    def same_run(self, config_hash: str, instance: str) -> Record | None:
-        """Return the record of a run with these settings, of whatever row."""
+    def same_run(self, row: str, config_hash: str, instance: str) -> Record | None:
+        """Return the record of a run with these settings of another row than ``row``."""
         for path in sorted(self.folder.rglob(f"*{_SUFFIX}")):
             if config_hash.encode() not in path.read_bytes():  # most files need not be parsed
                 continue
             for record in _read(path):
-                if (record.config_hash, record.instance) == (config_hash, instance):
-                    return record if isinstance(record, Record) else None
+                same = (record.config_hash, record.instance) == (config_hash, instance)
+                if same and record.row != row and isinstance(record, Record):
+                    return record
         return None
 
     def holds(self, record: AnyRecord) -> bool:

@@ -72,8 +72,9 @@ class LanguageModelling(Task):
         own = getattr(self.model, "memory_length", 0)
         lengths = [("model.memory_length", own, self.trainer.train_dataloader)]
         # In evaluation the model's own memory may be longer than a text.
-        for loader in self.trainer.val_dataloaders or []:
-            for at, options in self._evaluations["test"].items():
+        loaders = zip(self.evaluation_sets, self.trainer.val_dataloaders or [], strict=False)
+        for part, loader in loaders:
+            for at, options in self._evaluations[part].items():
                 name = "other_memories" if at.startswith("_at_") else "evaluation_memory"
                 lengths.append((f"task.{name}", options["memory_length"] or 0, loader))
         for name, length, loader in lengths:

@@ -49,8 +49,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("trainer.max_epochs=2", "dataset.batch_size=16"),
     ),
     "language": (  # memory of the streams, jitter, a penalty in a share of the steps
-        *("experiment=table3/wikitext103_preln_jr_upg_14", "scale=cpu", "dataset=pydoc_topics"),
-        *("~dataset.name", "model.cutoffs=[500,1500]", "trainer.max_epochs=1"),
+        *("experiment=table3/wikitext103_preln_jr_upg_14", "scale=cpu"),
+        *("dataset.segments_per_epoch=60", "trainer.max_epochs=2"),
     ),
 }
 FAILURE, STOPPED, KILLED = 1, 128 + signal.SIGTERM, -signal.SIGKILL

@@ -79,6 +79,7 @@ def recorder(workplace, monkeypatch):
 def test_jobs_with_equal_needs_are_one_array(recorder):
     rows = [*commands(0, 0), *commands(0, gpu=True, devices=4), *commands(0, gpu=True, nodes=2)]
     mine = settings("slurm", partition="gpu", setup=["module load cuda"], mem_gb=None)
+    mine.cpus_per_task = None
     numbers = submit([rows[0], *rows[2:], rows[1]], mine, Path("train.py"), Path("logs"))
     assert numbers == ["1_0", "1_1", "2_0", "3_0"]
     (alone, two), (ddp, four), (many, over_nodes) = recorder.arrays
@@ -90,7 +91,8 @@ def test_jobs_with_equal_needs_are_one_array(recorder):
     assert (many["tasks_per_node"], many["gpus_per_node"], many["nodes"]) == (1, 1, 2)
     assert ddp["slurm_partition"] == "gpu"
     assert ddp["slurm_setup"] == ["export OMP_NUM_THREADS=1", "module load cuda"]
-    assert not {"mem_gb", "slurm_account"} & set(ddp)  # left to the cluster
+    assert not {"mem_gb", "slurm_account", "cpus_per_task"} & set(ddp)  # left to the cluster
+    assert not any("cpus" in argument for argument in ddp["slurm_srun_args"])
 
 
 def test_job_is_the_script_and_its_exit_code(tmp_path, monkeypatch):

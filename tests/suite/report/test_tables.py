@@ -260,6 +260,9 @@ def test_evaluations_are_those_of_solves_gradients_and_pretraining():
     assert evaluations(npg).tolist() == [140, 260]  # 8 + 1 + 5
     exact = trained("ImplicitGradient", 1, **{"adjoint/evaluations": [7, 7]})
     assert evaluations(exact).tolist() == [170, 320]  # 8 + 7 + 1 + 1
+    at_image = trained("ImplicitGradient", 1, **{"adjoint/evaluations": [7, 7]})
+    at_image.config["gradient"]["at"] = "image"
+    assert evaluations(at_image).tolist() == [180, 340]  # two evaluations
     exact.config["task"] |= {"pretraining_steps": 12, "pretraining_layers": 3}
     exact.curves["solver/evaluations"] = exact.curves["adjoint/evaluations"] = [None, 6]
     assert evaluations(exact).tolist() == [60, 60 + 2 * 6 + 8 * 14]

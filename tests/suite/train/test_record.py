@@ -71,6 +71,12 @@ def test_unchanged_row_is_published(workplace):
     assert record == read_record(folder / "record.json")
     assert (record.protocol, record.changes, record.instance) == ("full", [], "seed3")
     assert record.result.best > 0.95  # the embedded job is soon solved
+    (folder / "record.json").unlink()
+    (folder / "checkpoints").rename(folder / "old")
+    workplace.train(ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine")
+    (again,) = Archive(workplace.path / "runs/results/records").of(Record, "chains/upg_k5_d0.5")
+    assert again.started > record.started  # trained again, not the same run as itself
+    assert "same_run_as" not in again.environment
     published.file(record.row).unlink()
     workplace.train(ROW, "seed=3", "runtime.callbacks.spectrum=null", "runtime.project=mine")
     assert published.holds(record)

@@ -110,9 +110,6 @@ class PPI(GraphModule):
             facts["reduced"] = f"synthetic, {self.scale:g} of PPI's nodes"
         return facts
 
-    def constant_score(self, part: str) -> float | None:
-        return constant_micro_f1(torch.cat([graph.labels for graph in self._graphs[part]]))
-
     def loader(self, part: str) -> Any:
         graphs = self._graphs[part]
         sampler = Shuffled(graphs, *self.share) if part == "train" else None
@@ -150,16 +147,6 @@ def read_graphs(raw: Path, split: str, sizes: Sequence[int]) -> list[Graph]:
     except Exception as error:  # a damaged file can raise almost anything
         problem = f"{split}_* in {raw} cannot be read ({type(error).__name__}: {error})"
         raise missing_data(problem, "PPI") from error
-
-
-def constant_micro_f1(labels: Tensor) -> float:
-    """Return the micro-F1 of predicting, for every node, the labels that more than half have.
-
-    A model that cannot tell nodes apart reaches it by minimising cross-entropy.
-    """
-    frequency = labels.double().mean(dim=0)
-    usual = frequency > 0.5
-    return float(2 * frequency[usual].sum() / (usual.sum() + frequency.sum()).clamp_min(1e-12))
 
 
 def spectral_radius(edges: Tensor, nodes: int) -> float:

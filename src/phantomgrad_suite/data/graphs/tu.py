@@ -14,11 +14,7 @@ from phantomgrad_suite.checkpoint.loaders import ResumableLoader
 from phantomgrad_suite.data.base import missing_data
 from phantomgrad_suite.data.folds import Split, authors_split, stratified_split
 from phantomgrad_suite.data.graphs import Graph, GraphModule, pyg
-from phantomgrad_suite.data.sources import (
-    altered_files,
-    embedded_folder,
-    fingerprint,
-)
+from phantomgrad_suite.data.sources import embedded_folder, fingerprint
 from phantomgrad_suite.runs.errors import UserError
 
 EMBEDDED = ("COX2", "PROTEINS")
@@ -120,9 +116,9 @@ def collate(graphs: list[Graph], edge_weight: float) -> GraphBatch:
 def raw_folder(name: str, root: Path) -> Path:
     """Return ``root/<name>/raw``, or ``root/<name>`` if it holds the files, as in TU's archives.
 
-    Without ``root/<name>``, COX2 and PROTEINS are those that come with the package.
+    COX2 and PROTEINS are those that come with the package.
     """
-    if name in EMBEDDED and not (root / name).exists():
+    if name in EMBEDDED:
         return embedded_folder(name) / name / "raw"
     flat = root / name
     return flat if (flat / f"{name}_A.txt").exists() else flat / "raw"
@@ -142,8 +138,6 @@ def load_tu_dataset(
     if missing := [file for file in files if not (raw / file).exists()]:
         lacks = f"lacks {', '.join(missing)} in {raw}" if missing != files else f"is not in {root}"
         raise missing_data(f"{name} {lacks}", name)
-    if altered := altered_files(raw, f"TUDataset/{name}/raw"):
-        raise missing_data(f"{', '.join(altered)} in {raw} are missing or altered", name)
     if real:
         raise _other_task(name, "real-valued targets")
     try:

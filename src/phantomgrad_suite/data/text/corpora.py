@@ -1,8 +1,6 @@
-"""The texts of language models: WikiText-103, Python's help texts, and the numbers of words."""
+"""The texts of language models, WikiText-103 by words or characters, and the numbers of words."""
 
-import hashlib
 import itertools
-import platform
 import re
 from array import array
 from collections import Counter
@@ -26,7 +24,6 @@ FOLDER = "wikitext-103"
 FILES = {part: f"wiki.{part[:5]}.tokens" for part in ("train", "validation", "test")}
 CHARACTERS = "wikitext103-characters"
 _VOCABULARIES = {"wikitext103": 267_735, CHARACTERS: 256}
-_HELD_OUT = {3: "validation", 7: "test"}  # of every eight topics
 END, UNKNOWN = "<eos>", "<unk>"
 
 
@@ -90,7 +87,7 @@ def _corpus_of_characters() -> Corpus:
     parts: dict[str, list[str]] = {"train": [], "test": []}
     for number, article in enumerate(articles(itertools.chain(*map(read_lines, files)))):
         parts["test" if number % 8 == 7 else "train"].extend(map(spelled, article))
-    numbers = number_words(parts["train"], min_count=1)
+    numbers = number_words(parts["train"], unknown=True)
     encoded = {name: encode(numbers, lines, name) for name, lines in parts.items()}
     return Corpus(encoded, len(numbers), digest([*encoded.values(), _as_bytes(numbers)]))
 
@@ -110,73 +107,25 @@ def articles(lines: Iterable[str]) -> list[list[str]]:
     return found[1:]
 
 
-@dataclass(kw_only=True, eq=False)
-class PydocTopics(LanguageData):
-    """The help texts that come with Python (``pydoc_data.topics``), about 77,000 tokens.
-
-    Of eight topics in alphabetical order, the fourth validates and the last one is tested. The
-    texts differ between versions of Python, and so do fingerprint and results.
-    """
-
-    evaluation_sets = ("test", "validation")
-
-    min_count: int = 3  # words that are rarer in the training text become <unk>
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_settings(1, "min_count")
-
-    @classmethod
-    def synthetic(cls, **settings: Any) -> Synthetic:
-        words = len(number_words(topics()["train"], settings.get("min_count", 3)))
-        return random_words(words, settings["batch_size"], settings["segment_length"])
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        parts = topics()
-        words = number_words(parts["train"], self.min_count)
-        letters = hashlib.sha256("\n".join(map("\n".join, parts.values())).encode())
-        numbers = {name: encode(words, lines, name) for name, lines in parts.items()}
-        return Corpus(numbers, len(words), letters.hexdigest())
-
-    def facts(self) -> dict[str, Any]:
-        version = ".".join(platform.python_version_tuple()[:2])
-        return {"name": "pydoc-topics", "python": version, **super().facts()}
-
-
-def topics() -> dict[str, list[str]]:
-    """Return the lines of each part of Python's help texts."""
-    from pydoc_data.topics import topics as texts
-
-    parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
-    for number, name in enumerate(sorted(texts)):
-        parts[_HELD_OUT.get(number % 8, "train")] += texts[name].splitlines()
-    return parts
-
-
 def _as_bytes(words: Iterable[str]) -> Tensor:
     """Return words, one a line, as bytes."""
     text = "".join(f"{word}\n" for word in words).encode()
     return torch.from_numpy(np.frombuffer(text, np.uint8).copy())
 
 
-def number_words(lines: Iterable[str], min_count: int | None = None) -> dict[str, int]:
+def number_words(lines: Iterable[str], *, unknown: bool = False) -> dict[str, int]:
     """Return the number of each word of a training text: first ``<eos>``, then the most frequent.
 
-    Words rarer than ``min_count`` become ``<unk>``, and so do unknown words of other texts; with
-    ``None`` only the words of this text have a number.
+    With ``unknown``, words of other texts may be unknown, and have the number of ``<unk>``.
     """
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line.split())
     counts.pop(END, None)
-    if min_count is not None:
-        rare = {word: n for word, n in counts.items() if n < min_count and word != UNKNOWN}
-        counts[UNKNOWN] += sum(rare.values())
-        counts = Counter({word: n for word, n in counts.items() if word not in rare})
+    if unknown:
+        counts[UNKNOWN] += 0
     words = (END, *(word for word, _ in counts.most_common()))
-    kind = dict if min_count is None else _Open
-    return kind((word, number) for number, word in enumerate(words))
+    return (_Open if unknown else dict)((word, number) for number, word in enumerate(words))
 
 
 def encode(numbers: dict[str, int], lines: Iterable[str], source: str) -> Tensor:

@@ -61,7 +61,7 @@ def test_unknown_word_is_reported_with_file_and_line(root):
 TEXT = ["b a\u00a0a", "", "  c a \u2003 b  ", "d"]
 
 
-def test_rare_and_unknown_words_become_unk():
-    numbers = number_words(TEXT, min_count=2)
-    assert [*numbers] == ["<eos>", "a", "b", "<unk>"]  # as frequent as b, but later
-    assert encode(numbers, ["a c e", "b"], "text").tolist() == [1, 3, 3, 0, 2, 0]
+def test_unknown_words_become_unk():
+    numbers = number_words(TEXT, unknown=True)
+    assert [*numbers] == ["<eos>", "a", "b", "c", "d", "<unk>"]
+    assert encode(numbers, ["a c e", "b"], "text").tolist() == [1, 3, 5, 0, 2, 0]

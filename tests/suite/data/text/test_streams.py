@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phantomgrad_suite.data import Corpus, PydocTopics
+from phantomgrad_suite.data import Corpus, LanguageData
 from phantomgrad_suite.data.base import Share
 from phantomgrad_suite.data.text.streams import Segments
 from phantomgrad_suite.runs.errors import UserError
@@ -35,8 +35,8 @@ def test_segments_are_the_text(tokens, streams, length):
 @pytest.fixture
 def data(monkeypatch):
     """Streams of 25 tokens and five segments; an epoch has three of them."""
-    monkeypatch.setattr(PydocTopics, "corpus", Corpus({"train": TEXT}, 200, ""))
-    return PydocTopics(batch_size=4, segment_length=5, segments_per_epoch=3)
+    monkeypatch.setattr(LanguageData, "corpus", Corpus({"train": TEXT}, 200, ""))
+    return LanguageData(batch_size=4, segment_length=5, segments_per_epoch=3)
 
 
 def starts(loader, epoch):
@@ -62,9 +62,11 @@ def test_processes_share_the_streams():
 
 
 def test_streams_of_an_evaluation_set_are_shared_equally(monkeypatch):
-    data = PydocTopics(test_batch_size=16)
-    monkeypatch.setattr(PydocTopics, "share", Share(4, 1))
+    text = torch.arange(2000, dtype=torch.int32)
+    monkeypatch.setattr(LanguageData, "corpus", Corpus({"test": text}, 2000, ""))
+    data = LanguageData(test_batch_size=16)
+    monkeypatch.setattr(LanguageData, "share", Share(4, 1))
     assert next(iter(data.loader("test"))).tokens.shape == (4, 64)
-    monkeypatch.setattr(PydocTopics, "share", Share(3, 0))
+    monkeypatch.setattr(LanguageData, "share", Share(3, 0))
     with pytest.raises(UserError, match="test_batch_size must be a multiple of the 3 processes"):
         data.val_dataloader()
