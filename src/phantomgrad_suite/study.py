@@ -54,6 +54,7 @@ def find_device(name: str) -> torch.device:
     """Return the device called ``name``, for example ``cuda:1``."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise SettingError(f"device must be cpu or cuda, got {name!r}")
-    if name != "cpu" and not torch.cuda.is_available():
-        raise SettingError(f"device={name}, but torch sees no CUDA device")
-    return torch.device(name)
+    device, count = torch.device(name), torch.cuda.device_count()
+    if name != "cpu" and (device.index or 0) >= count:
+        raise SettingError(f"device={name}, but torch sees {count or 'no'} CUDA device(s)")
+    return device
