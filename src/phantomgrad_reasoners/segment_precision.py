@@ -9,11 +9,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from phantomgrad.checks import check_at_least
+from phantomgrad.deq import DEQ
 from phantomgrad.diagnostics import agreement, estimated_gradient
-from phantomgrad.gradients import GradientEstimator
+from phantomgrad.gradients import (
+    BackpropThroughSolver,
+    GradientEstimator,
+    NeumannPhantomGradient,
+    UnrolledPhantomGradient,
+)
 from phantomgrad.jacobian import Linearization, pulled_back
-from phantomgrad.models import RecursiveCell
-from phantomgrad.solvers import Map, Solver
+from phantomgrad.models import RecursiveCell, RecursiveReasoner
+from phantomgrad.solvers import LinearSolver, Map, Solver, Steps
 from phantomgrad_suite.callbacks.capture import all_recorded, radii
 from phantomgrad_suite.callbacks.curves import Series
 from phantomgrad_suite.runs.errors import UserError
@@ -25,12 +31,12 @@ class SegmentPrecision(Series):
     r"""Compares gradient estimators on fixed puzzles in every segment, along deep supervision.
 
     Every ``every_n_steps`` steps (and after the last one, if it is a multiple), the present weights
-    solve the validation data. A segment is the trajectory :math:`h_0, \dots, h_T` of T
-    ``recursions`` :math:`G_n` from the carry :math:`h_0`; the loss, without the halting term, is
-    taken at :math:`h_T`. For the first ``puzzles``, the gradients with respect to the parameters of
-    the cell are summed over the segments, as they are in a training batch, whose rows are in
-    different segments. The exact gradient is that of all T (n + 1) elementary steps. Compared with
-    it (:class:`phantomgrad.Agreement`) are
+    solve the validation data. A segment is the trajectory :math:`h_0, \dots, h_T` of the model's T
+    recursions :math:`G_n`, with its noise, from the carry :math:`h_0`; the loss, without the
+    halting term, is taken at :math:`h_T`. For the first ``puzzles``, the gradients with respect to
+    the parameters of the cell are summed over the segments, as they are in a training batch, whose
+    rows are in different segments. The exact gradient is that of all T (n + 1) elementary steps.
+    Compared with it (:class:`phantomgrad.Agreement`) are
 
     - ``last_<j>``: that of the last j elementary steps, for each j in ``recorded``;
     - ``estimators``, and ``implicit`` by the solver ``adjoint``: with :math:`h_{T-1}` as the
@@ -48,28 +54,26 @@ class SegmentPrecision(Series):
         estimators: Mapping[str, GradientEstimator],
         recorded: Sequence[int],
         solver: Solver,
-        adjoint: Solver,
+        adjoint: LinearSolver,
         puzzles: int = 16,
-        recursions: int = 3,
         every_n_steps: int = 100,
         iterations: int = 16,
     ) -> None:
         super().__init__()
-        counts = {"puzzles": puzzles, "recursions": recursions, "iterations": iterations}
+        counts = {"puzzles": puzzles, "iterations": iterations}
         for name, count in (counts | {"every_n_steps": every_n_steps}).items():
             check_at_least(name, count, 1)
         for j in recorded:
             check_at_least("recorded", j, 1)
         self._estimators, self._recorded = dict(estimators), tuple(recorded)
         self._solver, self._adjoint = solver, adjoint
-        self._puzzles, self._recursions = puzzles, recursions
-        self._every, self._iterations = every_n_steps, iterations
+        self._puzzles, self._every, self._iterations = puzzles, every_n_steps, iterations
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        cell = getattr(getattr(pl_module.model, "deq", None), "cell", None)
-        if not isinstance(cell, RecursiveCell):
+        model = pl_module.model
+        if not isinstance(model, RecursiveReasoner) or model.n is None:
             raise UserError("measure.segments needs a reasoner with two latents: model=trm")
-        steps, most = self._recursions * (cell.n + 1), max(self._recorded, default=0)
+        steps, most = recursions(model.deq) * (model.n + 1), max(self._recorded, default=0)
         if most > steps:
             raise UserError(f"recorded must be at most {steps}, the steps of a segment, got {most}")
 
@@ -94,17 +98,19 @@ class SegmentPrecision(Series):
         sums: Gradients = {}
         values: dict[str, float] = {}
         for segment in range(1, task.segments + 1):
-            f, h = layer.close_over((x,), state)
+            given = model.inputs(x)
+            f, h = layer.close_over(given, state)
             states = [h]
             with torch.no_grad():
-                for _ in range(self._recursions):
+                for _ in range(recursions(layer)):
                     states.append(f(states[-1]))
             end = states[-1].requires_grad_()
             losses, right, labelled = task.marked(model.output(f.shown(end)[0]), targets)
             (v,) = torch.autograd.grad(losses[first].mean(), [end])
             end, wrong = end.detach(), (labelled & ~right).sum(dim=1)
             residual = (end - states[-2]).norm(dim=1) / end.norm(dim=1)
-            g, _ = layer.close_over((x[first],), tree_map(lambda part: part[first], state))
+            few, begin = tree_map(lambda part: part[..., first, :, :], (given, state))
+            g, _ = layer.close_over(few, begin)
             begun = [h[first].detach() for h in states]
             with all_recorded(layer.cell):
                 gradients, by_puzzle = self._at(layer.cell, g, begun, v[first])
@@ -125,7 +131,7 @@ class SegmentPrecision(Series):
         self, cell: RecursiveCell, f: Map, states: list[Tensor], v: Tensor
     ) -> tuple[Gradients, dict[str, Tensor]]:
         """Return the gradients of a segment, and what is measured of each puzzle."""
-        wanted, every = [*cell.parameters()], self._recursions * (cell.n + 1)
+        wanted, every = [*cell.parameters()], (len(states) - 1) * (cell.n + 1)
         counts = {"exact": every, **{f"last_{j}": j for j in self._recorded}}
         ends = {name: last_steps(cell, f, states, j) for name, j in counts.items()}
         found: Gradients = {name: pulled_back(end, wanted, v) for name, end in ends.items()}
@@ -133,7 +139,7 @@ class SegmentPrecision(Series):
         for name, estimator in self._estimators.items():
             found[name] = estimated_gradient(f, h, v, estimator, wanted)
         at = Linearization(f, h)
-        dual = self._adjoint.solve(lambda u: at.vjp(u) + v, v)
+        dual = self._adjoint.solve_linear(at.vjp, v)
         found["implicit"] = pulled_back(at.value, wanted, dual.z)
         with torch.no_grad():
             fixed = self._solver.solve(f, h)
@@ -142,6 +148,21 @@ class SegmentPrecision(Series):
             "converged": fixed.converged,
             "adjoint_converged": dual.converged,
         }
+
+
+def recursions(layer: DEQ) -> int:
+    """Return the number of recursions in a segment of a reasoner with this layer."""
+    match layer.solver, layer.gradient:
+        case Steps(n=n, damping=1.0), BackpropThroughSolver():
+            return n
+        case Steps(n=n, damping=1.0), UnrolledPhantomGradient(steps=k, damping=1.0):
+            return n + k
+        case Steps(n=n, damping=1.0), NeumannPhantomGradient(value="image"):
+            return n + 1
+    raise UserError(
+        "measure.segments needs a segment of undamped recursions: solver=steps, with gradient=bptt,"
+        " one_step, upg (damping 1) or npg (value: image)"
+    )
 
 
 def last_steps(cell: RecursiveCell, f: Map, states: Sequence[Tensor], j: int) -> Tensor:

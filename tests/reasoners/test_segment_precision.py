@@ -19,6 +19,7 @@ from phantomgrad_suite.runs.errors import UserError
 ONE = pg.UnrolledPhantomGradient(1, 1.0)
 NPG = pg.NeumannPhantomGradient(3, 0.5, value="image")
 TIGHT = pg.Broyden(max_evaluations=60, tol=1e-12)
+NOISY = {"noise": 0.3, "random_start": True}
 SHORT = dict.fromkeys(("solver", "adjoint"), pg.Broyden(max_evaluations=4))
 INPUTS = torch.tensor([[1, 2], [3, 1], [2, 2], [4, 1]])
 
@@ -106,12 +107,12 @@ def test_a_linear_recursion_has_its_closed_form(monkeypatch):
 def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch):
     """After 100 recursions; the spectral radius is that of the 2 x 2 blocks of G_2."""
     model, weights = reasoner(pg.Steps(2), ONE), torch.tensor([0.2, 0.4, -0.3, 0.35])
-    model.deq = pg.DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), pg.Steps(2), ONE)
+    model.deq = pg.DEQ(RecursiveCell(Scaled(weights.tolist()), n=2), pg.Steps(99), ONE)
     estimators = {
         "npg": pg.NeumannPhantomGradient(200, 0.5),
         "upg": pg.UnrolledPhantomGradient(200, 0.5),
     }
-    many = {"recursions": 100, "iterations": 200, "estimators": estimators}
+    many = {"iterations": 200, "estimators": estimators, "adjoint": pg.GMRES(tol=1e-12)}
     values, _ = measured(model, monkeypatch, recorded=[300], **many)
     for name in ("last_300", "npg", "upg", "implicit"):
         assert values[f"{name}/cosine"] == pytest.approx(1)
@@ -139,13 +140,15 @@ def test_at_a_fixed_point_of_a_linear_recursion_all_agree(monkeypatch):
     ],
 )
 def test_gradients_are_those_that_rows_train_with(name, solver, gradient, recorded, monkeypatch):
-    """Of the same weights, summed over two segments; the model's own gradient does not matter."""
-    model = reasoner(pg.Steps(2), ONE, recorded=1)
+    """Of the same weights and noise, over two segments; the model's gradient does not matter."""
+    model = reasoner(pg.Steps(2), ONE, recorded=1, **NOISY)
     counts = {"recorded": [1, 2, 3, 6], "estimators": {"npg": NPG}, "iterations": 2, **SHORT}
+    torch.manual_seed(5)
     _, found = measured(model, monkeypatch, **counts)
     assert model.deq.cell.recorded == 1
-    row = reasoner(solver, gradient, recorded=recorded)
+    row = reasoner(solver, gradient, recorded=recorded, **NOISY)
     row.load_state_dict(model.state_dict())
+    torch.manual_seed(5)
     state = None
     for _ in range(2):
         answer = row(INPUTS, state)
@@ -154,6 +157,23 @@ def test_gradients_are_those_that_rows_train_with(name, solver, gradient, record
         losses.backward()
     for ours, parameter in zip(found[name], row.deq.cell.parameters(), strict=True):
         torch.testing.assert_close(ours, parameter.grad)
+
+
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [
+        (pg.Steps(2), pg.BackpropThroughSolver()),
+        (pg.Steps(1), ONE),
+        (pg.Steps(0), pg.UnrolledPhantomGradient(2, 1.0)),
+        (pg.Steps(1), NPG),
+    ],
+)
+def test_segments_are_as_deep_as_the_model(solver, gradient, monkeypatch):
+    """All 6 steps of two recursions give the exact gradient; a seventh is refused."""
+    values, _ = measured(reasoner(solver, gradient), monkeypatch, recorded=[6], **SHORT)
+    assert values["last_6/cosine"] == pytest.approx(1)
+    with pytest.raises(UserError, match="at most 6, the steps of a segment, got 7"):
+        measured(reasoner(solver, gradient), monkeypatch, recorded=[7], **SHORT)
 
 
 def test_residuals_are_of_all_puzzles_and_gradients_of_the_first(monkeypatch):
@@ -212,6 +232,7 @@ def test_noise_that_is_drawn_to_measure_does_not_change_the_run(name, monkeypatc
 def test_what_is_no_reasoner_is_refused(workplace):
     for settings, problem in (
         (("model.n=null", "model.recorded=null"), "needs a reasoner with two latents: model=trm"),
+        (("+solver.damping=0.5",), "needs a segment of undamped recursions: solver=steps"),
         (("measure.segments.recorded=[10]",), "at most 9, the steps of a segment, got 10"),
         (("measure.segments.puzzles=0",), "puzzles must be at least 1, got 0"),
     ):

@@ -353,12 +353,7 @@ class RecursiveReasoner(nn.Module):
         expected = tuple(x.shape) if self.n is None else (tuple(x.shape),) * 2
         if shapes != expected:
             raise ShapeError(f"state must have the shapes {expected}, got {shapes}")
-        inputs = [x]
-        if self.noise:
-            steps = () if self.n is None else (self.n + 1,)
-            noise = torch.empty(*steps, *x.shape, dtype=x.dtype, device=x.device)
-            inputs.append(noise.normal_(0, self.noise, generator=generator))
-        state, _ = self.deq(*inputs, z0=state)
+        state, _ = self.deq(*self.inputs(x, generator), z0=state)
         y = state if self.n is None else state[0]
         halting = self.halting(y[:, 0])[:, 0]
         return Answer(self.output(y), halting, tree_map(Tensor.detach, state))
@@ -369,6 +364,14 @@ class RecursiveReasoner(nn.Module):
         if self.positions not in (None, tokens.shape[1]):
             raise ShapeError(f"tokens must be (B, {self.positions}), got {tuple(tokens.shape)}")
         return self.embedding(tokens.long()) * self.embedding.embedding_dim**0.5  # type: ignore[no-any-return]
+
+    def inputs(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Return what the cell takes besides its state: x, and the noise of a pass if there is."""
+        if not self.noise:
+            return (x,)
+        steps = () if self.n is None else (self.n + 1,)
+        noise = torch.empty(*steps, *x.shape, dtype=x.dtype, device=x.device)
+        return x, noise.normal_(0, self.noise, generator=generator)
 
     def start(self, tokens: Tensor, generator: torch.Generator | None = None) -> Any:
         """Return the state before the first segment of puzzles ``(B, S)``."""
