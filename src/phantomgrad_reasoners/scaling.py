@@ -187,6 +187,10 @@ class Scaling(Study):
     def measure(self, seed: int, device: torch.device) -> Findings:
         run = trained(self.run, self.runs, self.data, self.puzzles, seed, device)
         model, n = run.model, run.facts["segments"]
+        if n < 2:
+            raise UserError(
+                f"run must have 2 segments or more, for residuals, got {n} in {self.run}"
+            )
         batches = {part: run.batches(part, device) for part in run.tests}
         traces = {part: self._traces(model, batches[part], n) for part in run.tests}
         is_sudoku = isinstance(run.data, Sudoku)

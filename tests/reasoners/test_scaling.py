@@ -234,6 +234,15 @@ def test_plain_evaluation_is_that_of_the_record(workplace, released_run):
     assert found.numbers["weights"] == released_run.weights["selected"]
 
 
+def test_a_run_of_one_segment_has_no_residual(workplace, released_run):
+    """Nothing has changed since a segment before; the residual was the mean of no changes."""
+    config = {**released_run.config, "task": {**released_run.config["task"], "segments": 1}}
+    path = workplace.path / "runs/reasoning/sudoku6/seed0/record.json"
+    write_record(replace(released_run, config=config), path)
+    with pytest.raises(UserError, match="must have 2 segments or more, for residuals, got 1 in"):
+        measured(workplace)
+
+
 def test_models_with_noise_and_other_puzzles(workplace):
     """The same seed repeats the study; there is no recorded value to compare with."""
     random = ("model.random_start=true", "model.noise=0.01", "dataset.side=4")

@@ -64,13 +64,14 @@ class LogNormalPoissonDepth:
     r"""A number of steps with a heavy tail, drawn at each call (Geiping et al., 2025).
 
     .. math:: n \sim \mathrm{Poisson}(e^\tau) + 1, \qquad
-              \tau \sim \mathcal{N}\big(\log r - \tfrac{1}{2} \sigma^2, \, \sigma^2\big),
+              \tau \sim \mathcal{N}\big(\log r - \tfrac{1}{2} \sigma^2, \, \sigma^2\big) .
 
-    of mean r + 1: "Scaling up test-time compute with latent reasoning", with r = 32 and
-    :math:`\sigma = 1/2`. There n counts the recorded steps as well, here those of the solver alone.
+    The mean of n is r + 1, not r: ``LogNormalPoissonDepth(7)`` takes 8 steps on average. The source
+    ("Scaling up test-time compute with latent reasoning") has r = 32 and :math:`\sigma = 1/2`;
+    there n counts the recorded steps as well, here those of the solver alone.
 
     Args:
-        mean: r, the mean of the Poisson variable, above 0. That of n is r + 1.
+        mean: r, the mean of the Poisson variable, above 0: one less than that of n.
         sigma: :math:`\sigma`.
     """
 
@@ -116,7 +117,8 @@ class Steps(Solver):
         n: number of applications, at least 0.
         damping: :math:`\lambda`, in (0, 1]; 1 means no damping.
         depth: returns n for a pass in training, such as ``UniformDepth(1, 15)`` or
-            ``LogNormalPoissonDepth(8)`` of ``phantomgrad.solvers``; ``None`` for n itself.
+            ``LogNormalPoissonDepth(n - 1)``, of mean n; both are in ``phantomgrad.solvers``.
+            ``None`` for n itself.
     """
 
     n: int
