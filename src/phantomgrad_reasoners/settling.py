@@ -1,21 +1,26 @@
 """How a trained reasoner settles: when it could stop, and whether its starts agree."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_not_negative, check_several
-from phantomgrad_reasoners.puzzles import PuzzleBatch
-from phantomgrad_reasoners.scaling import Trace, auroc, share, trace, trained
-from phantomgrad_suite.studies.base import Findings, Study, progress, rounded
+from phantomgrad_reasoners.traces import (
+    Row,
+    StudyOfRun,
+    Trace,
+    auroc,
+    by_set,
+    share,
+)
+from phantomgrad_suite.studies.base import Findings, rounded
 
 Rule = tuple[str, float]
-"""A rule of halting (``learned``, ``residual``, ``agreement``), and its setting."""
+"""A rule of halting (``fixed``, ``learned``, ``residual``, ``agreement``), and its setting."""
 
 
 def equal_answers(answers: Tensor) -> Tensor:
@@ -34,11 +39,12 @@ def first(stops: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settling(Study):
+class Settling(StudyOfRun):
     r"""A finished run of ``Reasoning``: rules of halting, and the states that starts lead to.
 
     Each puzzle is solved for ``depth`` times the N segments of training. It could have stopped
 
+    - ``fixed``: after a number of segments, the same for all puzzles;
     - ``residual``: where the mean change of a cell's state in a segment is below one of
       ``thresholds``, :math:`\frac{1}{S} \sum_{i \le S} \|f(h)_i - h_i\|`;
     - ``agreement``: where an answer has been given so many times in a row (``agreeing``);
@@ -52,14 +58,9 @@ class Settling(Study):
     segments after the N of training tells unsolved puzzles from solved ones (AUROC).
     """
 
-    run: str  # the folder of the run in ``runs``
-    depth: int = 4
     starts: int = 4
-    puzzles: int = 256  # of each test set, or more if the run has tested on more
     thresholds: Sequence[float] = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
     agreeing: Sequence[int] = (2, 3, 4)
-    runs: str = "runs"
-    data: str = "data"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,40 +74,39 @@ class Settling(Study):
         check_at_least("starts", self.starts, 2)
 
     def measure(self, seed: int, device: torch.device) -> Findings:
-        run = trained(self.run, self.runs, self.data, self.puzzles, seed, device)
+        run = self.trained(seed, device)
         n, learned = run.facts["segments"], run.record.config["task"]["halting"]
-        validation = trace(run.model, run.batches("validation", device), n * self.depth)
+        (validation,) = run.traces("validation", n * self.depth)
         chosen = cheapest(self.halting(validation, learned), share(validation.solved[-1]))
-        sets = []
-        for part in run.tests:
-            own, *others = self._traces(run.model, run.batches(part, device), n * self.depth)
-            halting = self.halting(own, learned)
-            numbers = {
-                "n": own.solved.shape[1],
-                "accuracy": [share(rows) for rows in own.solved],
-                "halting": [{**row, "chosen": rule_of(row) in chosen} for row in halting],
-                "starts": agreement(own, others),
-                "drift": drift(own, n),
-            }
-            sets.append({"name": part, **numbers})
-        return Findings({**run.facts, "sets": sets})
-
-    def _traces(self, model: Any, batches: Sequence[PuzzleBatch], segments: int) -> list[Trace]:
-        """Return the traces from all starts, the model's own first."""
-        starts = progress(range(self.starts))
-        return [trace(model, batches, segments, random=start > 0) for start in starts]
+        tests = {part: run.traces(part, n * self.depth, self.starts) for part in run.tests}
+        own = {part: traces[0] for part, traces in tests.items()}
+        numbers = {
+            **run.facts,
+            "sets": by_set(own, lambda found: [{"n": found.solved.shape[1], **drift(found, n)}]),
+            "halting": by_set(
+                own,
+                lambda found: (
+                    {**row, "chosen": rule_of(row) in chosen}
+                    for row in self.halting(found, learned)
+                ),
+            ),
+            "starts": by_set(tests, lambda traces: agreement(*traces)),
+        }
+        return Findings(numbers)
 
     def stops(self, found: Trace, learned: bool) -> dict[Rule, Tensor]:
         """Return in which segments each rule would stop each puzzle, ``(T, B)``."""
         changes, equal = found.changes[..., 1].clone(), equal_answers(found.answers)
         changes[0] = torch.inf  # it has no segment before
+        segments = torch.arange(1, len(equal) + 1, device=equal.device)[:, None].expand_as(equal)
         return {
+            **{("fixed", float(n)): segments == n for n in range(1, len(equal) + 1)},
             **({("learned", 0.0): found.halting > 0} if learned else {}),
             **{("residual", x): changes < x for x in self.thresholds},
             **{("agreement", float(m)): equal >= m for m in self.agreeing},
         }
 
-    def halting(self, found: Trace, learned: bool) -> list[dict[str, Any]]:
+    def halting(self, found: Trace, learned: bool) -> list[Row]:
         """Return mean segments and accuracy of each rule."""
         rows = []
         for (rule, setting), stops in self.stops(found, learned).items():
@@ -119,14 +119,14 @@ class Settling(Study):
         return rows
 
 
-def rule_of(row: Mapping[str, Any]) -> Rule:
+def rule_of(row: Row) -> Rule:
     """Return the rule of a row of numbers."""
     return row["rule"], row["setting"]
 
 
-def cheapest(rows: Sequence[Mapping[str, Any]], accuracy: float) -> set[Rule]:
+def cheapest(rows: Sequence[Row], accuracy: float) -> set[Rule]:
     """Return the setting of each rule that has at least this accuracy in the fewest segments."""
-    best: dict[str, Mapping[str, Any]] = {}
+    best: dict[str, Row] = {}
     for row in rows:
         cheaper = row["segments"] < best.get(row["rule"], {"segments": math.inf})["segments"]
         if row["accuracy"] >= accuracy and cheaper:
@@ -134,25 +134,22 @@ def cheapest(rows: Sequence[Mapping[str, Any]], accuracy: float) -> set[Rule]:
     return {*map(rule_of, best.values())}
 
 
-def drift(found: Trace, n: int) -> list[float] | None:
-    """Return how the mean change of the state after n segments tells unsolved puzzles (AUROC)."""
+def drift(found: Trace, n: int) -> Row:
+    """Return how the mean change of the state after n segments tells unsolved puzzles."""
     late, solved = found.changes[n:, :, 1].mean(dim=0).double(), found.solved[-1]
     return auroc(late[~solved], late[solved])
 
 
-def agreement(own: Trace, others: Sequence[Trace]) -> dict[str, Any]:
-    """Return how answers and states from other starts agree with the own ones, in the end.
+def agreement(own: Trace, *others: Trace) -> Iterator[Row]:
+    """Yield how answers and states from other starts agree with the own ones, in the end.
 
-    Of all puzzles, and of those that are ``solved`` or not from the own start; ``None`` of none.
+    Of all puzzles, and of those that are solved or not from the own start, if there are any.
     """
     answers = torch.stack([(o.answers[-1] == own.answers[-1]).all(dim=-1) for o in others])
     apart = [(o.end - own.end).flatten(2).norm(dim=-1)[0] for o in others]
     distances = torch.stack(apart) / own.end.flatten(2).norm(dim=-1)
     solved = own.solved[-1]
-    groups = {"all": solved | ~solved, "solved": solved, "unsolved": ~solved}
-    return {
-        name: {"answers": share(answers[:, of]), "distance": rounded(distances[:, of].mean())}
-        if of.any()
-        else None
-        for name, of in groups.items()
-    }
+    for puzzles, of in (("all", solved | ~solved), ("solved", solved), ("unsolved", ~solved)):
+        if of.any():
+            equal, distance = share(answers[:, of]), rounded(distances[:, of].mean())
+            yield {"puzzles": puzzles, "answers": equal, "distance": distance}

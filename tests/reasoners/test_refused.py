@@ -47,8 +47,6 @@ reasoning = partial(Reasoning, model=Starting(1, 1), optimizer=SGD, segments=3, 
         (lambda: scaling(starts=0), "starts must be at least 1, got 0"),
         (lambda: scaling(depth=0), "depth must be at least 1, got 0"),
         (lambda: scaling(puzzles=0.5), "puzzles must be an integer, got 0.5"),
-        (lambda: scaling(missing=()), "missing must hold at least 1 different values"),
-        (lambda: scaling(missing=(0, -1)), "missing must be at least 0, got -1"),
     ],
 )
 def test_settings_of_the_task_out_of_range_are_refused(call, message):

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -10,17 +9,8 @@ import torch
 from phantomgrad import Steps, UnrolledPhantomGradient
 from phantomgrad.models import RecursiveReasoner
 from phantomgrad_reasoners.puzzles import PuzzleBatch
-from phantomgrad_reasoners.scaling import (
-    Trace,
-    along,
-    auroc,
-    filled_in,
-    majority,
-    of_residual,
-    random_start,
-    selected,
-    trace,
-)
+from phantomgrad_reasoners.scaling import by_segment, lost, majority, residual, selected
+from phantomgrad_reasoners.traces import auroc, random_start, trace
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
 from phantomgrad_suite.released import metrics
@@ -65,51 +55,30 @@ def test_rules_choose_what_they_say():
 @pytest.mark.parametrize(("segments", "means"), [(5, [7 / 3, 14 / 3]), (3, [6, 1.5]), (2, [8, 1])])
 def test_residual_is_the_mean_of_the_last_three_changes(segments, means):
     changes = torch.tensor([[0.0, 0.0], [8.0, 1.0], [4.0, 2.0], [2.0, 4.0], [1.0, 8.0]])
-    order = torch.arange(5)
-    stacked = Trace(
-        order.view(1, 5, 1, 1), order.view(1, 5, 1), changes.view(1, 5, 1, 2), order, order
-    )
-    answers, solved, residual = stacked.after(segments)
-    assert (answers.flatten().tolist(), solved.flatten().tolist()) == ([segments - 1],) * 2
-    assert residual.flatten().tolist() == pytest.approx(means)
+    assert residual(changes[:, None], segments).tolist() == [pytest.approx(means)]
 
 
 def test_area_under_the_curve_and_its_interval():
     """Of 2 x 3 pairs, four are won and one is a tie; the placements are 1, 1/2 and 1/2, 3/4, 1."""
-    area, low, high = auroc(torch.tensor([4.0, 2.0]), torch.tensor([1.0, 2.0, 3.0])) or []
+    area, low, high = auroc(torch.tensor([4.0, 2.0]), torch.tensor([1.0, 2.0, 3.0])).values()
     wins = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.5, 0.0]], dtype=torch.float64)
     error = 1.96 * (wins.mean(1).var() / 2 + wins.mean(0).var() / 3).sqrt().item()
     assert (area, low) == pytest.approx((0.75, 0.75 - error))
     assert high == pytest.approx(min(1.0, 0.75 + error))
-    assert auroc(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0])) == [1.0, 1.0, 1.0]
-    assert auroc(torch.tensor([3.0]), torch.tensor([1.0, 2.0])) is None
-
-
-def test_histograms_hold_every_puzzle():
-    values = torch.tensor([0.0, 1e-9, 1e-3, 1.0, 1e9])
-    found = of_residual(values, torch.tensor([True, True, True, False, False]))
-    assert (sum(found["solved"]), sum(found["unsolved"])) == (3, 2)
-    assert (found["solved"][0], found["solved"][10]) == (2, 1)
-    assert (found["unsolved"][40], found["unsolved"][-1]) == (1, 1)
-    assert found["auroc"] == [1.0, 1.0, 1.0]
+    sure = auroc(torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))
+    assert sure == {"auroc": 1.0, "low": 1.0, "high": 1.0}
+    assert {*auroc(torch.tensor([3.0]), torch.tensor([1.0, 2.0])).values()} == {None}
 
 
 def test_a_solution_that_is_left_is_lost():
     """Though it may be found again; a puzzle that is never solved loses none."""
     solved = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
-    assert along(solved) == {"n": 4, "accuracy": [0.5, 0.5, 0.75], "lost": 0.25}
-
-
-def test_boards_are_filled_in_but_for_some_cells():
-    inputs = torch.tensor([[1, 3, 1, 1, 1], [1, 2, 2, 2, 2]])
-    targets = torch.tensor([[2, 3, 4, 5, 6], [3, 2, 2, 2, 2]])
-    batch, keys = PuzzleBatch(inputs, targets), torch.rand(2, 5)
-    boards = [filled_in(batch, keys, missing).inputs for missing in range(6)]
-    assert torch.equal(boards[0], targets)
-    assert all(torch.equal(board, inputs) for board in boards[4:])
-    assert [int((board[0] == 1).sum()) for board in boards] == [0, 1, 2, 3, 4, 4]
-    assert all(bool((b[a == 1] == 1).all()) for a, b in pairwise(boards))
-    assert all(bool((board[1:] == inputs[1:]).all()) for board in boards[1:])
+    assert lost(solved) == 0.25
+    assert [(row["segments"], row["accuracy"]) for row in by_segment(solved)] == [
+        (1, 0.5),
+        (2, 0.5),
+        (3, 0.75),
+    ]
 
 
 def reasoner(**settings):
@@ -167,7 +136,7 @@ SIZE = (
     *("model.width=16", "trainer.max_epochs=2", "task.segments=2", "task.evaluated_segments=[]"),
 )
 ROW = ("experiment=reasoning/sudoku6", *SIZE, "measure.example=null")
-SMALL = ("setting.depth=2", "setting.puzzles=32", "setting.starts=3", "setting.missing=[0,3]")
+SMALL = ("setting.depth=2", "setting.puzzles=32", "setting.starts=3")
 
 
 def measured(workplace, *overrides):
@@ -209,29 +178,26 @@ def test_plain_evaluation_is_that_of_the_record(workplace, released_run):
     (check,) = found.checks
     assert check.value < 1e-6
     assert 0 < released_run.curves["test/exact_accuracy"][-1] < 1
-    test, known = found.numbers["sets"]
-    assert [(part["name"], part["n"]) for part in (test, known)] == [
-        ("test", 32),
-        ("test/known_grids", 32),
-    ]
-    for part in (test, known):
-        assert len(part["accuracy"]) == 4
-        assert [(b["segments"], b["starts"]) for b in part["breadth"]] == [
-            (n, r) for n in (2, 4) for r in (1, 2, 3)
-        ]
-        for cell in part["breadth"]:
-            rates = [cell[rule] for rule in ("single", "vote", "logits", "state")]
-            assert max(rates) <= cell["any"]
-            if cell["starts"] == 1:
-                assert {*rates, cell["any"]} == {part["accuracy"][cell["segments"] - 1]}
-        for row in part["residuals"]:
-            right = round(32 * part["accuracy"][row["segments"] - 1])
-            counts = sum(row["state"]["solved"]), sum(row["logits"]["unsolved"])
-            assert counts == (right, 32 - right)
-    solution, nearly = found.numbers["nearly"]
-    assert (solution["missing"], nearly["missing"]) == (0, 3)
-    assert solution["accuracy"][0] >= nearly["accuracy"][0] > test["accuracy"][0]
-    assert found.numbers["weights"] == released_run.weights["selected"]
+    numbers = found.numbers
+    sets = ["test", "test/known_grids"]
+    assert [(row["set"], row["n"]) for row in numbers["sets"]] == [(name, 32) for name in sets]
+    depth = {(row["set"], row["segments"]): row["accuracy"] for row in numbers["depth"]}
+    assert [*depth] == [(name, n) for name in sets for n in range(1, 5)]
+    breadth = {
+        (row["set"], row["segments"], row["starts"], row["rule"]): row["accuracy"]
+        for row in numbers["breadth"]
+    }
+    assert {key[:3] for key in breadth} == {
+        (s, n, r) for s in sets for n in (2, 4) for r in (1, 2, 3)
+    }
+    for (name, n, starts, _), accuracy in breadth.items():
+        assert accuracy <= breadth[name, n, starts, "any"]
+        if starts == 1:
+            assert accuracy == depth[name, n]
+    assert {row["kind"] for row in numbers["errors"]} == {"logits", "state"}
+    for row in numbers["errors"]:
+        assert row["unsolved"] == round(32 * (1 - depth[row["set"], row["segments"]]))
+    assert numbers["weights"] == released_run.weights["selected"]
 
 
 def test_a_run_of_one_segment_has_no_residual(workplace, released_run):
@@ -252,8 +218,7 @@ def test_models_with_noise_and_other_puzzles(workplace):
     again = measured(workplace, run, "runtime.paths.runs=other", "runtime.setting.runs=runs")
     assert first.numbers == again.numbers
     assert first.checks == []
-    assert [part["name"] for part in first.numbers["sets"]] == ["test"]
-    assert first.numbers["random_start"]
+    assert [row["set"] for row in first.numbers["sets"]] == ["test"]
 
 
 def test_bad_input_is_one_sentence(workplace, study_script):

@@ -3,43 +3,47 @@
 from dataclasses import replace
 
 import pytest
-from report.conftest import plots, points, published, study_table
+from report.conftest import plots, points, published, rows, study_table
 
-COUNTS = {"solved": [0] * 40 + [6, 2] + [0] * 18, "unsolved": [0] * 41 + [1, 1] + [0] * 17}
+from phantomgrad_suite.report.document import DASH
+
+SETS = {"test": 0.1, "test/known_grids": 0.2}
 
 
 def measured(seed, level, **changes):
     """Return a record with two test sets, in which accuracy grows from ``level`` by tenths."""
-
-    def part(name, more):
-        rule = dict.fromkeys(("single", "vote", "logits", "state", "any"), level + more)
-        found = {**COUNTS, "auroc": [0.9, 0.8, 1.0]}
-        unclear = {**COUNTS, "auroc": None}
-        return {
-            "name": name,
-            "n": 10,
-            "lost": 0.1,
-            "accuracy": [level, level + 0.1, level + 0.2, level + 0.3],
-            "breadth": [
-                {"segments": n, "starts": r, **rule, "any": level + more + 0.1 * (r - 1)}
-                for n in (2, 4)
-                for r in (1, 2)
-            ],
-            "residuals": [{"segments": n, "logits": found, "state": unclear} for n in (2, 4)],
-        }
-
+    at = [(name, n) for name in SETS for n in (2, 4)]
+    unclear = dict.fromkeys(("auroc", "low", "high"))
     numbers = {
         "row": "reasoning/sudoku6",
         "instance": f"seed{seed}",
         "label": {"dataset": "Toy", "model": "TRM", "method": "2 of 5 steps"},
         "segments": 2,
-        "random_start": False,
-        "sets": [part("test", 0.1), part("test/known_grids", 0.2)],
-        "nearly": [{"missing": m, "n": 10, "lost": 0.0, "accuracy": [1.0] * 4} for m in (0, 3)],
+        "sets": [{"set": name, "n": 10, "lost": 0.1} for name in SETS],
+        "depth": [
+            {"set": name, "segments": n + 1, "accuracy": level + 0.1 * n}
+            for name in SETS
+            for n in range(4)
+        ],
+        "breadth": [
+            {"set": name, "segments": n, "starts": r, "rule": rule}
+            | {"accuracy": level + SETS[name] + 0.1 * (r - 1) * (rule == "any")}
+            for name, n in at
+            for r in (1, 2)
+            for rule in ("single", "vote", "logits", "state", "any")
+        ],
+        "errors": [
+            {"set": name, "segments": n, "kind": kind, "unsolved": 3, **area}
+            for name, n in at
+            for kind, area in (
+                ("logits", {"auroc": 0.9, "low": 0.8, "high": 1.0}),
+                ("state", unclear),
+            )
+        ],
         **changes,
     }
     run = f"reasoning/sudoku6/seed{seed}"
-    setting = {"run": run, "depth": 2, "starts": 2, "puzzles": 10, "missing": [0, 3]}
+    setting = {"run": run, "depth": 2, "starts": 2, "puzzles": 10}
     return published(
         "theorems/series", row=f"scaling/{run}", numbers=numbers, setting=setting, checks=[]
     )
@@ -51,7 +55,7 @@ def test_runs_that_differ_have_tables_of_their_own():
         measured(0, 0.4),
         measured(0, 0.4, row="reasoning/minimal_j7"),
         measured(0, 0.4, instance="seed0-abcd1234"),
-        measured(0, 0.4, random_start=True),
+        measured(0, 0.4),
     ]
     records[3].setting["starts"] = 4
     records[3] = replace(records[3], instance="seed0-ffff5678", changes=["setting.starts=4"])
@@ -60,24 +64,43 @@ def test_runs_that_differ_have_tables_of_their_own():
     assert len(titles) == 4
     assert sum("[abcd1234]" in title for title in titles) == 1
     assert sum("[setting.starts=4]" in title for title in titles) == 1
-    texts = [section.text for section in table.sections if "breadth" in section.title]
-    assert sum("random in training" in text for text in texts) == 1
-    assert len(plots(table)) == 2 * 4
+    assert len(plots(table)) == 4
 
 
-def test_figures_have_the_rules_and_the_residuals():
-    found = plots(study_table("scaling", measured(0, 0.4), measured(1, 0.5)))
-    assert set(found) == {*("scaling_reasoning_sudoku6", "scaling_reasoning_sudoku6_residual")}
-    curves = points(found["scaling_reasoning_sudoku6"])
+def test_tables_have_a_line_for_each_set_and_run():
+    depth, breadth, errors, *_ = study_table("scaling", measured(0, 0.4), measured(1, 0.5)).sections
+    assert rows(depth)[1] == {
+        "Puzzles": "Known grids",
+        "1 segment": "45.0 ± 7.1",
+        "2 segments (training)": "55.0 ± 7.1",
+        "4 segments": "75.0 ± 7.1",
+        "Lost": "10.0 ± 0.0",
+    }
+    cells = rows(breadth)
+    place = [(c["Puzzles"], c["Segments"], c["Starts"]) for c in cells]
+    assert place == [(s, n, r) for s in ("New grids", "Known grids") for n in "24" for r in "12"]
+    assert (cells[-1]["Majority"], cells[-1]["Any right"]) == ("65.0 ± 7.1", "75.0 ± 7.1")
+    assert len(errors.frame) == 2 * 2 * 2
+    assert rows(errors)[0] == {
+        "Run": "seed0",
+        "Puzzles": "New grids",
+        "Segments": "2",
+        "Unsolved": "3 of 10",
+        "AUROC, logits": "0.900 [0.800, 1.000]",
+        "AUROC, state": DASH,
+    }
+
+
+def test_the_figure_has_all_rules():
+    ((name, figure),) = plots(study_table("scaling", measured(0, 0.4), measured(1, 0.5))).items()
+    assert name == "scaling_reasoning_sudoku6"
+    curves = points(figure)
     row = "known grids\nexact accuracy (%)"
     assert curves[row, "segments", "the model's own start"] == (
         [1, 2, 3, 4],
         pytest.approx([45, 55, 65, 75]),
     )
     assert curves[row, "starts, 4 segments", "any right"] == ([1, 2], pytest.approx([65, 75]))
-    spread = points(found["scaling_reasoning_sudoku6_residual"])
-    for panel in (("logits\npuzzles (%)", "2 segments"), ("state\npuzzles (%)", "4 segments")):
-        x, solved = spread[*panel, "solved"]
-        assert x == pytest.approx([10 ** (-4 + (2 * i + 1) / 20) for i in range(39, 44)])
-        assert solved == [0, 75, 25, 0, 0]
-        assert spread[*panel, "unsolved"][1] == [0, 0, 50, 50, 0]
+    assert curves[row, "starts, 4 segments", "majority"] == ([1, 2], pytest.approx([65, 65]))
+    band = figure.points["high"] - figure.points["y"]
+    assert band.to_list() == pytest.approx([5.0] * len(band))

@@ -4,7 +4,6 @@ import pytest
 import torch
 from report.conftest import plots, points, published, study_table
 
-from phantomgrad_reasoners.scaling import Trace
 from phantomgrad_reasoners.settling import (
     Settling,
     agreement,
@@ -14,6 +13,7 @@ from phantomgrad_reasoners.settling import (
     first,
     rule_of,
 )
+from phantomgrad_reasoners.traces import Trace
 from phantomgrad_suite.report.document import DASH
 from phantomgrad_suite.runs.records import read_study
 
@@ -49,6 +49,7 @@ def test_each_puzzle_stops_on_its_own():
     """The first segment has no residual: it has nothing before it."""
     stops = {rule: first(s).tolist() for rule, s in STUDY.stops(TRACE, learned=True).items()}
     assert stops == {
+        **{("fixed", float(n + 1)): [n, n] for n in range(5)},
         ("learned", 0.0): [1, 0],
         ("residual", 4.0): [1, 2],
         ("residual", 1.0): [2, 3],
@@ -63,7 +64,7 @@ def test_the_cheapest_setting_that_loses_nothing_is_chosen():
     """The learned halt and two equal answers stop the second puzzle too early."""
     rows = {rule_of(row): row for row in STUDY.halting(TRACE, learned=True)}
     chosen = cheapest([*rows.values()], accuracy=1.0)
-    assert chosen == {("residual", 1.0), ("agreement", 3.0)}
+    assert chosen == {("fixed", 4.0), ("residual", 1.0), ("agreement", 3.0)}
     assert rows["residual", 1.0]["segments"] == 3.5
     assert rows["residual", 1.0]["accuracy"] == 1.0
     assert rows["learned", 0.0]["segments"] == 1.5
@@ -77,12 +78,12 @@ def test_starts_agree_where_answers_and_states_do():
     other.answers[-1, 1] = 7
     own = TRACE._replace(solved=TRACE.solved & torch.tensor([True, False]))
     distance = 3 / 3**0.5
-    assert agreement(own, [other, own]) == {
-        "all": {"answers": 0.75, "distance": pytest.approx(distance / 4)},
-        "solved": {"answers": 1.0, "distance": 0.0},
-        "unsolved": {"answers": 0.5, "distance": pytest.approx(distance / 2)},
-    }
-    assert agreement(TRACE, [other])["unsolved"] is None
+    assert [*agreement(own, other, own)] == [
+        {"puzzles": "all", "answers": 0.75, "distance": pytest.approx(distance / 4)},
+        {"puzzles": "solved", "answers": 1.0, "distance": 0.0},
+        {"puzzles": "unsolved", "answers": 0.5, "distance": pytest.approx(distance / 2)},
+    ]
+    assert [row["puzzles"] for row in agreement(TRACE, other)] == ["all", "solved"]
 
 
 def test_drift_tells_what_is_unsolved():
@@ -91,8 +92,8 @@ def test_drift_tells_what_is_unsolved():
     both = torch.stack([changes, changes], dim=-1)
     for solved, area in (([1, 1, 0, 0], 1.0), ([0, 0, 1, 1], 0.0), ([1, 0, 1, 0], 0.75)):
         rows = torch.tensor(solved).bool().expand(4, 4)
-        assert (drift(Trace(changes, rows, both, changes, changes), 2) or [])[0] == area
-    assert drift(Trace(changes, changes > -1, both, changes, changes), 2) is None
+        assert drift(Trace(changes, rows, both, changes, changes), 2)["auroc"] == area
+    assert drift(Trace(changes, changes > -1, both, changes, changes), 2)["auroc"] is None
 
 
 ROW = (
@@ -108,12 +109,16 @@ def test_the_study_of_a_run(workplace):
     run = f"run={folder.relative_to(workplace.path / 'runs')}"
     settings = ("setting.depth=2", "setting.starts=2", "setting.puzzles=32")
     numbers = read_study(workplace.study("study=settling", run, *settings) / "record.json").numbers
-    (test, known) = numbers["sets"]
-    assert (test["n"], known["name"], numbers["segments"]) == (32, "test/known_grids", 2)
-    for part in (test, known):
-        assert {row["rule"] for row in part["halting"]} == {"learned", "residual", "agreement"}
-        assert all(1 <= row["segments"] <= 4 == len(part["accuracy"]) for row in part["halting"])
-        assert part["starts"]["all"]["distance"] > 0
+    assert [(row["set"], row["n"]) for row in numbers["sets"]] == [
+        ("test", 32),
+        ("test/known_grids", 32),
+    ]
+    rules = {"fixed", "learned", "residual", "agreement"}
+    assert {(row["set"], row["rule"]) for row in numbers["halting"]} == {
+        (part["set"], rule) for part in numbers["sets"] for rule in rules
+    }
+    assert all(1 <= row["segments"] <= 4 for row in numbers["halting"])
+    assert all(row["distance"] > 0 for row in numbers["starts"] if row["puzzles"] == "all")
 
 
 def measured(seed, level):
@@ -123,20 +128,21 @@ def measured(seed, level):
         {"rule": r, "setting": s, "chosen": c, "segments": 2.0 + i, "accuracy": level + 0.1 * i}
         for i, (r, s, c) in enumerate(rules)
     ]
-    part = {
-        **{"name": "test", "n": 10, "halting": halting, "drift": [0.9, 0.8, 1.0]},
-        "accuracy": [level, level + 0.1, level + 0.2, level + 0.3],
-        "starts": {
-            "all": {"answers": 0.75, "distance": 0.25},
-            "solved": {"answers": 0.8, "distance": 0.125},
-            "unsolved": None,
-        },
-    }
+    fixed = [
+        {"rule": "fixed", "setting": n + 1.0, "segments": n + 1.0, "accuracy": level + 0.1 * n}
+        for n in range(4)
+    ]
+    starts = [
+        {"puzzles": "all", "answers": 0.75, "distance": 0.25},
+        {"puzzles": "solved", "answers": 0.8, "distance": 0.125},
+    ]
     run = f"reasoning/sudoku6_halting/seed{seed}"
     numbers = {
         **{"row": "reasoning/sudoku6_halting", "instance": f"seed{seed}", "segments": 2},
         "label": {"dataset": "Toy", "model": "TRM", "method": "halting"},
-        "sets": [part],
+        "sets": [{"set": "test", "n": 10, "auroc": 0.9, "low": 0.8, "high": 1.0}],
+        "halting": [{"set": "test", **row} for row in (*fixed, *halting)],
+        "starts": [{"set": "test", **row} for row in starts],
     }
     setting = {"run": run, "depth": 2, "starts": 2}
     return published(
@@ -146,16 +152,22 @@ def measured(seed, level):
 
 def test_tables_and_figure():
     table = study_table("settling", measured(0, 0.4), measured(1, 0.5))
-    halting, starts = (s for s in table.sections if s.title.endswith(("halting", "starts")))
+    halting, starts, drifts, *_ = table.sections
     assert halting.frame.to_numpy()[:, 1:].tolist() == [
-        ["After 2", DASH, DASH, "2.0", "50", "55.0 ± 7.1"],
-        ["After 4", DASH, DASH, "4.0", "0", "75.0 ± 7.1"],
-        ["Learned halt", DASH, "2 of 2", "2.0", "50", "45.0 ± 7.1"],
+        ["The same for all", "2", DASH, "2.0", "50", "55.0 ± 7.1"],
+        ["The same for all", "4", DASH, "4.0", "0", "75.0 ± 7.1"],
+        ["Learned halt", "0", "2 of 2", "2.0", "50", "45.0 ± 7.1"],
         ["Small residual", "1", "0 of 2", "3.0", "25", "55.0 ± 7.1"],
         ["Small residual", "0.5", "2 of 2", "4.0", "0", "65.0 ± 7.1"],
     ]
-    assert starts.frame.iloc[0].tolist()[1:4] == ["75.0 ± 0.0", "0.250", "80.0 ± 0.0"]
-    (curves,) = map(points, plots(table).values())
+    assert starts.frame.to_numpy().tolist() == [
+        ["Test", "all", "75.0 ± 0.0", "0.250"],
+        ["Test", "solved", "80.0 ± 0.0", "0.125"],
+    ]
+    assert drifts.frame.to_numpy()[1].tolist() == ["seed1", "Test", "0.900 [0.800, 1.000]"]
+    (figure,) = plots(table).values()
+    assert figure.title.endswith("by residual, 75.0 % with no fewer of 4 segments")
+    curves = points(figure)
     panel = "exact accuracy (%)", "test"
-    assert curves[*panel, "the same for all"][0] == [1, 2, 3, 4]
+    assert curves[*panel, "the same for all"] == ([1, 2, 3, 4], pytest.approx([45, 55, 65, 75]))
     assert curves[*panel, "small residual"] == ([3, 4], pytest.approx([55, 65]))

@@ -1,0 +1,90 @@
+"""Test-time scaling: tables and a figure of depth, of breadth, and of what the residual tells."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from phantomgrad_reasoners.report.groups import (
+    band_of,
+    by_row,
+    curves,
+    ends,
+    frame,
+    interval,
+    rates,
+    sections,
+    title_of,
+)
+from phantomgrad_suite.report.catalogue import FIGURES, Entry
+from phantomgrad_suite.report.document import Section, Table
+from phantomgrad_suite.report.figures.style import Lines, Plot, file_name
+from phantomgrad_suite.report.studies.parts import Records
+
+_RULES = {
+    "single": "One start (mean)",
+    "vote": "Majority",
+    "logits": "Residual of logits",
+    "state": "Residual of state",
+    "any": "Any right",
+}
+"""How one of several answers is chosen, and the bounds: their headings."""
+
+
+def tables(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield three sections for each row of trained runs."""
+    yield from sections(entry, records, {"depth": _depth, "breadth": _breadth, "errors": _errors})
+
+
+def _depth(group: Records) -> pd.DataFrame:
+    n, rows = group[0].numbers["segments"], frame(group, "depth")
+    shown = [1, 2, *range(n, rows["segments"].max() + 1, n)]
+    headings = {s: f"{s} segment{'s' * (s > 1)}{' (training)' * (s == n)}" for s in shown}
+    rows = rows.assign(segments=rows["segments"].map(headings)).dropna(subset="segments")
+    lost = frame(group, "sets").assign(segments="Lost").rename(columns={"lost": "accuracy"})
+    return rates(pd.concat([rows, lost]), ["set"], "segments")
+
+
+def _breadth(group: Records) -> pd.DataFrame:
+    rows = ends(group, "breadth").replace({"rule": _RULES})
+    return rates(rows, ["set", "segments", "starts"], "rule")
+
+
+def _errors(group: Records) -> pd.DataFrame:
+    rows = ends(group, "errors").merge(frame(group, "sets")[["run", "set", "n"]])
+    unsolved = rows["unsolved"].astype(str) + " of " + rows["n"].astype(str)
+    rows = rows.assign(
+        Unsolved=unsolved, kind="AUROC, " + rows["kind"], text=rows.apply(interval, axis=1)
+    )
+    index = ["run", "set", "segments", "Unsolved"]
+    return rows.pivot_table("text", index, "kind", aggfunc="first", sort=False)
+
+
+def figures(table: Table) -> Iterator[Plot]:
+    """Yield accuracy by segments and by starts, for each row of trained runs."""
+    for group in by_row(table.studies):
+        numbers = group[0].numbers
+        changed = (name.partition("-")[2] for name in (numbers["instance"], group[0].instance))
+        name = file_name(table.key, numbers["row"], *changed)
+        title = f"{table.entry.label}, {title_of(group)}: {_solved(group)}"
+        yield Lines(name, FIGURES["scaling"], title, _points(group), note=band_of(group))
+
+
+def _solved(group: Records) -> str:
+    """Return the accuracy on the first test set at the depth of training, and at the largest."""
+    rows = ends(group, "depth")
+    rows = rows[rows["set"] == rows["set"].iloc[0]]
+    found = 100 * rows.groupby("segments")["accuracy"].mean()
+    return ", ".join(f"{accuracy:.1f} % solved with {n} segments" for n, accuracy in found.items())
+
+
+def _points(group: Records) -> pd.DataFrame:
+    """Return a row of panels for each test set: by segment, and by starts at both depths."""
+    depth, breadth = frame(group, "depth"), ends(group, "breadth")
+    depth = depth.assign(label="the model's own start", column="segments", x=depth["segments"])
+    breadth = breadth.assign(
+        label=breadth["rule"].map(_RULES).str.lower(),
+        column="starts, " + breadth["segments"].astype(str) + " segments",
+        x=breadth["starts"],
+    )
+    rows = pd.concat([depth, breadth])
+    return curves(rows.assign(row=rows["set"].str.lower() + "\nexact accuracy (%)"), "x")
