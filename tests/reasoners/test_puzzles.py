@@ -64,7 +64,7 @@ def test_same_seed_gives_the_same_bytes(kind, data, root):
 
 
 def test_own_generators_have_puzzles_of_their_own(tmp_path):
-    """The cache distinguishes them from the class that they inherit from, and by their code."""
+    """The cache distinguishes them from the class that they inherit from, by their name."""
 
     class Mirrored(Sudoku):
         def draws(self):
