@@ -100,10 +100,7 @@ class SegmentPrecision(Series):
         for segment in range(1, task.segments + 1):
             given = model.inputs(x)
             f, h = layer.close_over(given, state)
-            states = [h]
-            with torch.no_grad():
-                for _ in range(recursions(layer)):
-                    states.append(f(states[-1]))
+            states = trajectory(f, h, recursions(layer))
             end = states[-1].requires_grad_()
             losses, right, labelled = task.marked(model.output(f.shown(end)[0]), targets)
             (v,) = torch.autograd.grad(losses[first].mean(), [end])
@@ -163,6 +160,15 @@ def recursions(layer: DEQ) -> int:
         "measure.segments needs a segment of undamped recursions: solver=steps, with gradient=bptt,"
         " one_step, upg (damping 1) or npg (value: image)"
     )
+
+
+@torch.no_grad()
+def trajectory(f: Map, h: Tensor, length: int) -> list[Tensor]:
+    """Return the states of so many recursions from ``h`` on."""
+    states = [h]
+    for _ in range(length):
+        states.append(f(states[-1]))
+    return states
 
 
 def last_steps(cell: RecursiveCell, f: Map, states: Sequence[Tensor], j: int) -> Tensor:
