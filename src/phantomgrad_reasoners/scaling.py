@@ -1,6 +1,6 @@
 """Test-time scaling of a trained reasoner: more segments, several starts, and its residual."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +47,11 @@ def selected(answers: Tensor, solved: Tensor, residuals: Tensor) -> dict[str, fl
     return {name: share(values) for name, values in found.items()}
 
 
+def stacked(traces: Sequence[Trace]) -> Trace:
+    """Return traces from R starts as one, R in front."""
+    return Trace(*map(torch.stack, zip(*traces, strict=True)))
+
+
 def residual(changes: Tensor, segments: int) -> Tensor:
     """Return the mean of the last changes, ``(B, 2)``, of ``(T, B, 2)`` after some segments."""
     return changes[max(1, segments - _LAST) : segments].mean(dim=0)
@@ -87,8 +92,7 @@ class Scaling(StudyOfRun):
             raise UserError(
                 f"run must have 2 segments or more, for residuals, got {n} in {self.run}"
             )
-        traces = {part: run.traces(part, n * self.depth, self.starts) for part in run.tests}
-        tests = {part: Trace(*map(torch.stack, zip(*t, strict=True))) for part, t in traces.items()}
+        tests = {part: stacked(run.traces(part, n * self.depth, self.starts)) for part in run.tests}
         own = {part: found.solved[0] for part, found in tests.items()}
         numbers = {
             **run.facts,
