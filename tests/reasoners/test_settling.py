@@ -1,5 +1,7 @@
 """Halting and starts: rules by hand, the study of a run, and its report."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from report.conftest import plots, points, published, study_table
@@ -171,3 +173,11 @@ def test_tables_and_figure():
     panel = "exact accuracy (%)", "test"
     assert curves[*panel, "the same for all"] == ([1, 2, 3, 4], pytest.approx([45, 55, 65, 75]))
     assert curves[*panel, "small residual"] == ([3, 4], pytest.approx([55, 65]))
+
+
+def test_runs_of_one_row_that_are_measured_otherwise_have_a_figure_of_their_own():
+    other = replace(measured(0, 0.4), instance="seed0-ffff5678", changes=["setting.depth=4"])
+    other.setting["depth"] = 4
+    drawn = plots(study_table("settling", measured(0, 0.4), other))
+    name = "settling_reasoning_sudoku6_halting"
+    assert set(drawn) == {name, f"{name}_ffff5678"}

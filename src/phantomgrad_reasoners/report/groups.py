@@ -6,8 +6,9 @@ from itertools import groupby
 
 import pandas as pd
 
-from phantomgrad_suite.report.catalogue import Entry
-from phantomgrad_suite.report.document import DASH, Section, section
+from phantomgrad_suite.report.catalogue import FIGURES, Entry
+from phantomgrad_suite.report.document import DASH, Section, Table, section
+from phantomgrad_suite.report.figures.style import Lines, file_name
 from phantomgrad_suite.report.studies.parts import Records
 from phantomgrad_suite.runs.records import StudyRecord
 
@@ -101,6 +102,15 @@ def curves(rows: pd.DataFrame, point: str) -> pd.DataFrame:
     return points.droplevel(point).reset_index().assign(family="")
 
 
-def band_of(group: Records) -> str:
-    """Return what the bands of a figure are; nothing of a single run, which has none."""
-    return "mean over runs; band: ± one standard error" if len(group) > 1 else ""
+def lines(table: Table, group: Records, found: str, points: pd.DataFrame, x: str = "") -> Lines:
+    """Return the figure of a row, named for what its runs or the study have changed too."""
+    instances = group[0].numbers["instance"], group[0].instance
+    changed = (instance.partition("-")[2] for instance in instances)
+    return Lines(
+        file_name(table.key, group[0].numbers["row"], *changed),
+        FIGURES[table.key],
+        f"{table.entry.label}, {title_of(group)}: {found}",
+        points,
+        x,
+        "mean over runs; band: ± one standard error" if len(group) > 1 else "",
+    )

@@ -5,19 +5,18 @@ from collections.abc import Iterator
 import pandas as pd
 
 from phantomgrad_reasoners.report.groups import (
-    band_of,
     by_row,
     curves,
     ends,
     frame,
     interval,
+    lines,
     rates,
     sections,
-    title_of,
 )
-from phantomgrad_suite.report.catalogue import FIGURES, Entry
+from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.document import Section, Table
-from phantomgrad_suite.report.figures.style import Lines, Plot, file_name
+from phantomgrad_suite.report.figures.style import Plot
 from phantomgrad_suite.report.studies.parts import Records
 
 _RULES = {
@@ -62,11 +61,7 @@ def _errors(group: Records) -> pd.DataFrame:
 def figures(table: Table) -> Iterator[Plot]:
     """Yield accuracy by segments and by starts, for each row of trained runs."""
     for group in by_row(table.studies):
-        numbers = group[0].numbers
-        changed = (name.partition("-")[2] for name in (numbers["instance"], group[0].instance))
-        name = file_name(table.key, numbers["row"], *changed)
-        title = f"{table.entry.label}, {title_of(group)}: {_solved(group)}"
-        yield Lines(name, FIGURES["scaling"], title, _points(group), note=band_of(group))
+        yield lines(table, group, _solved(group), _points(group))
 
 
 def _solved(group: Records) -> str:

@@ -5,18 +5,17 @@ from collections.abc import Iterator
 import pandas as pd
 
 from phantomgrad_reasoners.report.groups import (
-    band_of,
     by_row,
     curves,
     frame,
     interval,
+    lines,
     mean_of,
     sections,
-    title_of,
 )
-from phantomgrad_suite.report.catalogue import FIGURES, Entry
+from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.document import DASH, Section, Table
-from phantomgrad_suite.report.figures.style import Lines, Plot, file_name
+from phantomgrad_suite.report.figures.style import Plot
 from phantomgrad_suite.report.studies.parts import Records
 
 _RULES = {
@@ -75,9 +74,7 @@ def figures(table: Table) -> Iterator[Plot]:
             column=rows["set"].str.lower(),
             x=rows["segments"],
         )
-        name = file_name(table.key, group[0].numbers["row"])
-        about = name, FIGURES["settling"], f"{title_of(group)}: {_saving(rows)}"
-        yield Lines(*about, curves(rows, "setting"), "mean segments used", note=band_of(group))
+        yield lines(table, group, _saving(rows), curves(rows, "setting"), "mean segments used")
 
 
 def _saving(rows: pd.DataFrame) -> str:
