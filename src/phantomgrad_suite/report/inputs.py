@@ -10,8 +10,8 @@ import yaml
 
 from phantomgrad_suite.runs.configs import CONFIGS, folders
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.metrics import METRICS
 
-_METRICS = {"accuracy", "micro_f1", "perplexity"}
 _AS_PRINTED = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # 85.0 stays the text "85.0"
 
 
@@ -62,7 +62,10 @@ def _of_row(row: str, path: Path) -> PaperNumber | None:
         return None
     try:
         entry = dict(yaml.load(text, _AS_PRINTED)["paper"])
-        (metric,) = _METRICS & entry.keys()
+        metrics = METRICS.keys() & entry.keys()
+        if len(metrics) != 1:
+            raise ValueError(f"it needs one of {', '.join(METRICS)}, got {', '.join(entry)}")
+        (metric,) = metrics
         entry |= {"metric": metric, "value": entry.pop(metric), "line": int(entry["line"])}
         number = PaperNumber(row, row.partition("/")[0], **entry)
         float(number.value), float(number.spread or 0), float(number.speed or 0)

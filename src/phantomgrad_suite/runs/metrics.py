@@ -30,7 +30,7 @@ class Metric:
         return f"{value * self.scale:.{self.decimals}f}"
 
 
-_KNOWN = {
+METRICS = {
     "accuracy": Metric("accuracy", "accuracy", "%", scale=100, decimals=1),
     "cell_accuracy": Metric("cell_accuracy", "cell accuracy", "%", scale=100, decimals=1),
     "exact_accuracy": Metric("exact_accuracy", "exact accuracy", "%", scale=100, decimals=1),
@@ -38,8 +38,9 @@ _KNOWN = {
     "perplexity": Metric("perplexity", "perplexity", decimals=1, higher_is_better=False),
     "loss": Metric("loss", "loss", decimals=4, higher_is_better=False),
 }
+"""The metrics of the tasks, by key."""
 
 
 def metric_of(key: str, mode: str = "max") -> Metric:
     """Return a metric; if it is unknown, ``mode`` says whether ``max`` or ``min`` is better."""
-    return _KNOWN.get(key, Metric(key, key.replace("_", " "), higher_is_better=mode == "max"))
+    return METRICS.get(key, Metric(key, key.replace("_", " "), higher_is_better=mode == "max"))

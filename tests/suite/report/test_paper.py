@@ -4,6 +4,7 @@ import pytest
 
 from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.metrics import METRICS
 
 TABLE_1 = r"""
 Implicit Differentiation   & $85.0 \pm 0.2$
@@ -97,7 +98,7 @@ ROW = "line: 1, dataset: D, model: M, method: X, params: 1K"
     [
         (f"{{{ROW}, accuracy: many}}", r"row\.yaml: `paper` cannot be used: .*'many'"),
         ("{accuracy: 1.0}", "cannot be used: 'line'"),
-        ("{line: 1, dataset: D}", "cannot be used: not enough values"),
+        ("{line: 1, dataset: D}", "cannot be used: it needs one of accuracy, .* got line, dataset"),
         ("{line: 1, accuracy: 1.0, colour: red}", "cannot be used: .*'colour'"),
         ("85.0", "cannot be used: "),
     ],
@@ -108,6 +109,15 @@ def test_a_bad_entry_is_named(tmp_path, entry, message):
     path.write_text(f"# A row.\npaper: {entry}\n", encoding="utf-8")
     with pytest.raises(UserError, match=message):
         read_paper(tmp_path)
+
+
+def test_every_metric_of_a_task_may_be_printed(tmp_path):
+    (tmp_path / "experiment" / "t").mkdir(parents=True)
+    for metric in METRICS:
+        path = tmp_path / "experiment" / "t" / f"{metric}.yaml"
+        path.write_text(f"paper: {{{ROW}, {metric}: 87.4}}\n", encoding="utf-8")
+    found = {n.metric: n.value for n in read_paper(tmp_path) if n.table == "t"}
+    assert found == dict.fromkeys(METRICS, "87.4")
 
 
 def test_rows_that_build_on_a_row_do_not_inherit_its_number():
