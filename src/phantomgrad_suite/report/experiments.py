@@ -143,7 +143,7 @@ def _judged(found: pd.DataFrame, baselines: Baselines) -> pd.DataFrame:
     """Add what each experiment must beat, whether its best epochs do, and its whole name.
 
     How all experiments on the data set of a block differ from the full protocol is ``shared``, and
-    in none of their names.
+    in none of their names; how one differs from the others is its ``own_variant``.
     """
     rows = [*found.itertuples()]
     known = [baselines.get((x.fingerprint, x.metric)) if x.n else None for x in rows]
@@ -158,7 +158,8 @@ def _judged(found: pd.DataFrame, baselines: Baselines) -> pd.DataFrame:
     bracketed = [" ".join(f"[{note}]" for note in each if note) for each in notes.to_numpy()]
     names = (found["method"] + " " + bracketed).str.rstrip()
     baseline = [str(x or "") for x in known]
-    return found.assign(baseline=baseline, trained=trained, name=names, shared=shared)
+    added = {"baseline": baseline, "trained": trained, "name": names}
+    return found.assign(**added, shared=shared, own_variant=own)
 
 
 def _sorted(found: pd.DataFrame, printed: Sequence[dict[str, Any]]) -> pd.DataFrame:

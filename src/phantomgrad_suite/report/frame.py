@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -94,41 +94,58 @@ def _reduction(record: Record, scale: str) -> tuple[str, str]:
     return scaled, f"{record.protocol}: {changes or 'unknown'}" if reduced else ""
 
 
+class Estimator(NamedTuple):
+    """An estimator that a run has measured, as figures name and colour it."""
+
+    form: str  # UPG, NPG or Implicit; empty for others
+    label: str  # for example A(5, 0.5)
+    family: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.form} {self.label}".strip()
+
+
 def _gradient(gradient: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the family of a gradient, and λ and k of UPG and NPG; λ is NaN where it adapts."""
+    """Return the family of a gradient, and λ and k of UPG and NPG; λ is NaN where it adapts.
+
+    With λ = k = 1 both are the one-step gradient.
+    """
     family = _FORMS.get(str(gradient.get("_target_", "")).rpartition(".")[2], "")
     damping, steps = gradient.get("damping"), gradient.get("steps")
     fixed = family in ("UPG", "NPG") and isinstance(damping, int | float)
     return {
-        "family": "one step" if (family, damping, steps) == ("UPG", 1, 1) else family,
+        "family": "one step" if fixed and damping == steps == 1 else family,
         "form": family if fixed else "",
         "damping": float(damping) if fixed else math.nan,  # type: ignore[arg-type]
         "steps": steps if fixed else 0,
     }
 
 
-def estimators_of(record: Record) -> dict[str, tuple[str, str]]:
-    """Return form and name of each estimator that a run has measured, by its name in curves."""
+def estimators_of(record: Record) -> dict[str, Estimator]:
+    """Return the estimators that a run has measured, by their names in curves."""
     if not record.config.get("measure"):
         return {}
     measured = OmegaConf.create(dict(record.config)).measure  # refers to solvers elsewhere
     configured: Any = OmegaConf.to_container(measured, resolve=True)
-    found: dict[str, tuple[str, str]] = {}
-    for settings in filter(None, configured.values()):
-        for name, gradient in (settings.get("estimators") or {}).items():
-            found[name] = _estimator(gradient) or ("", name)
-    return found
+    return {
+        name: _estimator(name, gradient)
+        for settings in filter(None, configured.values())
+        for name, gradient in (settings.get("estimators") or {}).items()
+    }
 
 
-def _estimator(gradient: Mapping[str, Any]) -> tuple[str, str] | None:
+def _estimator(name: str, gradient: Mapping[str, Any]) -> Estimator:
     known = _gradient(gradient)
-    if known["form"]:
-        return known["form"], f"A({known['steps']}, {known['damping']})"
-    if known["family"] == "implicit":
-        solver = gradient["solver"]
-        name = f"{solver['_target_'].rpartition('.')[2]}({solver['max_evaluations']})"
-        return "Implicit", f"preconditioned {name}" if gradient.get("preconditioner") else name
-    return None
+    form, family = known["form"], known["family"]
+    if form:
+        return Estimator(form, f"A({known['steps']}, {known['damping']})", family)
+    if family != "implicit":
+        return Estimator("", name, family)
+    solver = gradient["solver"]
+    label = f"{solver['_target_'].rpartition('.')[2]}({solver['max_evaluations']})"
+    preconditioned = "preconditioned " if gradient.get("preconditioner") else ""
+    return Estimator("Implicit", f"{preconditioned}{label}", family)
 
 
 def _objective(record: Record) -> dict[str, Any]:

@@ -63,8 +63,7 @@ def _results(entry: Entry, lines: pd.DataFrame, runs: pd.DataFrame, speeds: Spee
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
 
     def cells(line: Any) -> dict[str, str]:
-        of_paper = line.paper and line.row in speeds["Speed, paper"]
-        timed = of_paper or (line.scale and not line.variant)
+        timed = line.paper and line.row in speeds["Speed, paper"]
         searched = f"{line.searched.replace('/', ' ')} {line.objective:.4f}"
         return {
             "Data set": line.dataset,
@@ -168,8 +167,8 @@ def _summaries(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
 
     They are over runs and steps with an exact gradient.
     """
-    names = estimators_of(records[0])
-    labels = {f"precision/{n}/cosine": f"cosine of {' '.join(k).strip()}" for n, k in names.items()}
+    estimators = estimators_of(records[0]).items()
+    labels = {f"precision/{key}/cosine": f"cosine of {found.name}" for key, found in estimators}
     for rank, known in enumerate((labels, _RADII)):
         for curve, label in known.items():
             values, residuals = (

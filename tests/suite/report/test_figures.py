@@ -1,6 +1,7 @@
 """Figures: the points that they draw, the look of a line, and the files."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -204,6 +205,8 @@ def test_precision_along_training():
         (row, "phantom gradients", "UPG A(1, 1.0)"): ([0, 100, 200], [0.7, 0.71, 0.72]),
         (row, "phantom gradients", "NPG A(5, 0.5)"): ([0, 100], [0.9, 0.91]),
     }
+    families = found["figure2_cox2_cosines"].points.set_index("label")["family"]
+    assert {*families["UPG A(1, 1.0)"]} == {"one step"}  # as that of a run
     cells = table.sections[1].frame.set_index("Measured")["along implicit"]
     assert cells["cosine of UPG A(1, 1.0)"] == "0.715 (0.710 to 0.720)"  # exact from the second on
     assert cells["cosine of NPG A(5, 0.5)"] == "0.910 (0.910 to 0.910)"
@@ -233,7 +236,7 @@ def test_sweeps_run_through_the_means_over_k():
     ]
     runs = [swept(*one) for one in grid if one[:3] != ("npg", 3, 0.5)]
     found = plots(runs_table("figure3", [*runs, record("figure3/other/implicit", "s0", [0.8])]))
-    plot = found.pop("figure3_digits")
+    plot = found.pop("figure3_digits_digits")
     assert (found, plot.log) == ({}, "x")
     curves, last = points(plot), "accuracy (%) ↑\nlast epoch"
     assert curves[last, "UPG", "UPG, λ = 0.5"] == ([1, 3, 9], pytest.approx([51, 53, 59]))
@@ -243,6 +246,24 @@ def test_sweeps_run_through_the_means_over_k():
     error = math.sqrt(11 / 10)  # eleven points; the seeds differ by 4 points more at one of them
     assert widths["UPG, λ = 1.0"][-1] == pytest.approx(error * (2 - 2 / 11))
     assert widths["NPG, λ = 0.5"] == pytest.approx([error * 2 / 11] * 2)
+
+
+def test_sweeps_keep_changed_rows_and_other_data_apart():
+    """As the table does: of one curve, no two points are at one k, and its band is its own."""
+    runs = [swept("upg", k, 0.5, seed) for k in (1, 3) for seed in (0, 1)]
+    changed = [
+        replace(run, protocol="reduced", changes=["x=1"], instance=f"{run.instance}-abc")
+        for run in runs
+    ]
+    elsewhere = {"dataset": "Other", "model": "DEQ", "method": "UPG A(1, 0.5)"}
+    runs += [*changed, replace(runs[0], label=elsewhere, data={"fingerprint": "sha256:bb"})]
+    found = plots(runs_table("figure3", runs))
+    assert list(found) == ["figure3_digits_digits", "figure3_digits_other"]
+    curves = points(found["figure3_digits_digits"])
+    labels = ["UPG, λ = 0.5", "UPG, λ = 0.5 [reduced: x=1]"]
+    assert [label for *_, label in curves] == labels
+    assert [x for x, _ in curves.values()] == [[1, 3], [1, 3]]
+    assert found["figure3_digits_digits"].points["low"].notna().all()
 
 
 # Studies
@@ -263,3 +284,11 @@ def test_figure4_has_medians_by_iteration_and_a_gap_where_a_method_diverged():
     norm = drawn[(drawn["label"] == "Broyden") & drawn["row"].str.contains("_1")]["y"].tolist()
     assert norm[0] == level["methods"][0]["l1_norm"][0][2]
     assert math.isnan(norm[-1])
+
+
+def test_figure4_has_a_title_where_all_phantom_gradients_diverged():
+    record = published("figure4/linear")
+    for method in record.numbers["levels"][-1]["methods"]:
+        method["cosine"][-1] = [None] * 5
+    (plot,) = plots_of(study_table("figure4", record))
+    assert plot.title.endswith("phantom gradients all diverge")

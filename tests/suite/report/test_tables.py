@@ -57,6 +57,8 @@ def test_experiments_of_the_frame_differ_in_what_no_cell_may_mix():
         ["UPG", 5],
     ]
     assert frame["experiment"].tolist() == [0, 1, 0]
+    first = frame_of(record(f"t/a_{form}_k1_d1.0", "seed0", [0.5]) for form in ("upg", "npg"))
+    assert first["family"].tolist() == ["one step"] * 2
 
 
 def test_rows_follow_the_paper_then_their_gradients_and_numbers_in_their_names(results):

@@ -164,55 +164,56 @@ def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
     """Yield the cosines of all estimators, those of phantom gradients in a panel of their own."""
     records = records_of(line, table.runs)
     x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
-    for name, (form, label) in estimators_of(records[0]).items():
+    for name, estimator in estimators_of(records[0]).items():
         if runs := curves_of(records, f"precision/{name}/cosine"):
-            implicit = form == "Implicit"
-            family = "one step" if label == "A(1, 1.0)" else "implicit" if implicit else form
+            implicit = estimator.family == "implicit"
             column = "implicit, truncated" if implicit else "phantom gradients"
-            label = label if implicit else f"{form} {label}"
-            yield mean_curve(label, runs, (row, column), x=x, family=family)
+            label = estimator.label if implicit else estimator.name
+            yield mean_curve(label, runs, (row, column), x=x, family=estimator.family)
 
 
 def sweeps(table: Table) -> Iterator[Plot]:
-    """Yield the test metric at the last epoch by k: a panel for each form, a curve for each λ."""
+    """Yield, for each data set, the test metric at the last epoch by k.
+
+    There is a panel for each form, and a curve for each λ of each variant of the rows.
+    """
     lines = table.experiments
     swept = lines[(lines["form"] != "") & (lines["n"] > lines["lost"])]
-    for block, found in swept.groupby("block", sort=False):
+    for (block, dataset), found in swept.groupby(["block", "dataset"], sort=False):
         found = found.sort_values(["form", "damping", "steps"], ascending=[False, True, True])
         first = next(found.itertuples())
         metric = metric_of_line(first)
-        last = metric.scale * found["last"]
-        found = found.assign(y=last, error=metric.scale * _within_errors(found, table.runs))
-        points = pd.concat(
-            [_by_steps(key, x) for key, x in found.groupby(["form", "damping"], sort=False)]
-        )
-        notes = ["mean over the runs; band: ± one standard error"]
-        notes += [*dict.fromkeys(filter(None, found["variant"]))]
-        notes += [
-            f"{x.method}: {x.fate}" for x in lines[lines["block"] == block].itertuples() if x.fate
-        ]
-        name, caption = file_name(table.key, str(block)), FIGURES["sweep"].format(line=first)
+        errors = pd.concat(_within_errors(x, table.runs) for _, x in found.groupby("variant"))
+        found = found.assign(y=metric.scale * found["last"], error=metric.scale * errors)
+        curves = found.groupby(["form", "damping", "own_variant"], sort=False)
+        points = pd.concat([_by_steps(key, part) for key, part in curves])
+        around = lines[(lines["block"] == block) & (lines["dataset"] == dataset)]
+        fates = [f"{line.method}: {line.fate}" for line in around.itertuples() if line.fate]
+        notes = ["mean over the runs; band: ± one standard error", first.shared, *fates]
+        name = file_name(table.key, block, first.key.lower())
+        caption = FIGURES["sweep"].format(line=first)
         title = title_of(table, first, _ends(found.assign(label=found["method"])))
         points = points.assign(row=f"{metric.heading}\nlast epoch")
-        yield Lines(name, caption, title, points, "k", "; ".join(notes), "x", "row")
+        note = "; ".join(filter(None, notes))
+        yield Lines(name, caption, title, points, "k", note, "x", "row")
 
 
-def _by_steps(key: Any, group: pd.DataFrame) -> pd.DataFrame:
-    (form, damping), y, error = key, group["y"], group["error"]
-    label, band = f"{form}, λ = {damping}", {"low": y - error, "high": y + error}
-    return curve(label, group["steps"], y, column=form, family=form, **band)
+def _by_steps(key: Any, lines: pd.DataFrame) -> pd.DataFrame:
+    (form, damping, variant), y, error = key, lines["y"], lines["error"]
+    label = f"{form}, λ = {damping}" + (f" [{variant}]" if variant else "")
+    band = {"low": y - error, "high": y + error}
+    return curve(label, lines["steps"], y, column=form, family=form, **band)
 
 
-def _within_errors(lines: pd.DataFrame, runs: pd.DataFrame) -> Any:
+def _within_errors(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
     """Return standard errors without what runs of one seed and fold have in common.
 
     They are within-subject errors (Morey, 2008), over the seeds and folds that all lines have.
     """
     finished = runs[~runs["diverged"] & runs["experiment"].isin(lines["experiment"])]
     values = finished.pivot(index="experiment", columns="instance", values="last")
-    values = values.loc[lines["experiment"]].dropna(axis=1)
+    values = values.loc[lines["experiment"]].dropna(axis=1).set_axis(lines.index)
     n, shared = values.shape
     if n < 2 or shared < 2:
-        return np.nan
-    errors = (values - values.mean()).std(axis=1) * np.sqrt(n / (n - 1) / shared)
-    return errors.to_numpy()
+        return pd.Series(np.nan, lines.index)
+    return (values - values.mean()).std(axis=1) * np.sqrt(n / (n - 1) / shared)

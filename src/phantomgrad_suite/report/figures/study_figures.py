@@ -55,11 +55,11 @@ def iterations(table: Table) -> Iterator[Plot]:
             k = range(len(level["methods"][0]["l1_norm"]))
             exact = [level["l1_norm"][precision.MEDIAN]] * len(k)
             curves.append(curve(r"exact $\|g\|_1$", k, exact, _SOLVED["l1_norm"], column))
-        last = [m["cosine"][-1][precision.MEDIAN] for m in levels[-1]["methods"] if m["damping"]]
-        last = [cosine for cosine in last if cosine is not None]
-        at = f"κ = {float(format(levels[-1]['condition'], '.3g')):,g}"
+        ends = [m["cosine"][-1][precision.MEDIAN] for m in levels[-1]["methods"] if m["damping"]]
+        finite = [cosine for cosine in ends if cosine is not None]
+        best = f"reach a cosine of {max(finite):.3f}" if finite else "all diverge"
         found = (
-            f"at {at}, phantom gradients reach a cosine of {np.nanmax(np.array(last, float)):.3f}"
+            f"at κ = {float(format(levels[-1]['condition'], '.3g')):,g}, phantom gradients {best}"
         )
         name = parts.with_instance(record, f"figure4_{form}", table.studies).replace(" ", "_")
         title = f"{table.entry.label}, {form} F: {found}"
