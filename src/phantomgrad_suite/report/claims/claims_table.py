@@ -9,14 +9,12 @@ from typing import Any
 import pandas as pd
 
 from phantomgrad_suite.report.baselines import read_baselines
-from phantomgrad_suite.report.catalogue import CLAIMS, entry_of
+from phantomgrad_suite.report.catalogue import CLAIMS
 from phantomgrad_suite.report.claims.claim import Family, RunsClaim, read_claims
-from phantomgrad_suite.report.claims.evidence import Sources, signed
+from phantomgrad_suite.report.claims.evidence import Sources
 from phantomgrad_suite.report.claims.inference import Verdict, corrected, decide
 from phantomgrad_suite.report.document import Section, Table, section
-from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.runs.archive import Archive
-from phantomgrad_suite.runs.metrics import metric_of
 
 PAPER = "the paper"
 """The source of the paper's claims."""
@@ -112,16 +110,10 @@ def table_of_claims(judgement: Judgement, page: Path | None = None) -> Table:
         return f"[{verdict}]({Path(os.path.relpath(place, page or results)).as_posix()})"
 
     rows = [_cells(line) for line in claims.itertuples()]
-    places, titles = [*map(sources.place, claims["claim"])], [*claims["title"]]
-    if sources.archive.folder == results / "records":  # the published ones
-        log = results / "published_curves.csv"
-        logs = list(_logs(log)) if log.is_file() else []
-        rows, places = rows + logs, places + [log] * len(logs)
-        titles += ["The paper's numbers in its authors' log"] * len(logs)
-    for row, place in zip(rows, places, strict=True):
+    for row, place in zip(rows, map(sources.place, claims["claim"]), strict=True):
         row["Verdict"] = linked(row["Verdict"], place)
     notes = dict.fromkeys(f"{f.title}: {f.note}" for f in claims["family"] if f.note)
-    every = section("", rows, 3, blocks=titles, notes=[*CLAIMS.notes, *notes])
+    every = section("", rows, 3, blocks=[*claims["title"]], notes=[*CLAIMS.notes, *notes])
     first = Section(text=f"{judgement.sentence} {judgement.contradicted}")
     return Table(CLAIMS, (first, every))
 
@@ -147,31 +139,3 @@ def _cells(line: Any) -> dict[str, str]:
         "p": p,
         "Power": f"{outcome.power:.2f}" if known else "",
     }
-
-
-def _logs(log: Path) -> Iterator[dict[str, str]]:
-    """Yield the paper's numbers of which ``log``, ``published_curves.csv``, holds the runs.
-
-    Mean and sample deviation of the best epochs must be those printed, up to one in the last digit.
-    """
-    runs = pd.read_csv(log).groupby(["row", "run"]).max()
-    for number in read_paper():
-        metric = metric_of(number.metric)
-        if number.row not in runs.index or not number.spread:
-            continue
-        best = metric.scale * runs.loc[number.row, metric.curve]
-        ours = {number.value: best.mean(), number.spread: best.std()}
-        agree = all(
-            abs(value - float(printed)) < 10.0 ** -len(printed.partition(".")[2])
-            for printed, value in ours.items()
-        )
-        texts = ", ".join(f"{value:.2f}" for value in best)
-        yield {
-            "Claim": f"{number.model}, {number.method}, best epochs: {texts}",
-            "In the paper": entry_of(number.table).label,
-            "Verdict": Verdict.HOLDS if agree else Verdict.CONTRADICTED,
-            "Paper": number.text,
-            "Ours": f"{best.mean():.2f} ± {best.std():.2f}",
-            "Difference": signed(best.mean() - float(number.value)),
-            "n": str(len(best)),
-        }

@@ -8,16 +8,12 @@ import pytest
 from report.conftest import published, record
 
 from phantomgrad_suite.report.baselines import Baseline, best_baselines
-from phantomgrad_suite.report.claims.claim import RunsClaim, SpeedClaim, StudyClaim
-from phantomgrad_suite.report.claims.evidence import (
-    evidence_of_checks,
-    evidence_of_runs,
-    evidence_of_speed,
-)
+from phantomgrad_suite.report.claims.claim import RunsClaim, SpeedClaim
+from phantomgrad_suite.report.claims.evidence import evidence_of_runs, evidence_of_speed
 from phantomgrad_suite.report.claims.inference import Difference, Verdict, decide
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.metrics import metric_of
-from phantomgrad_suite.runs.records import Check, Result
+from phantomgrad_suite.runs.records import Result
 
 DATA = "sha256:aaaaaaaa11"  # of the records of the tests
 TEXT = {"claim": "A", "place": "Sec. 1", "paper": "none"}
@@ -193,19 +189,7 @@ def test_a_record_without_the_quantity_is_named():
         judged(claim(quantity="cosine_min"), rows)
 
 
-# Studies
-
-
-def test_a_claim_of_a_study_needs_all_of_its_checks():
-    checks = [Check("one", 1.0, 0.0, True), Check("two", 1.0, 0.0, True), Check("x", 0, 1, False)]
-    study = published("theorems/series", checks=checks)
-    asked = StudyClaim(**TEXT, study="theorems/series/seed0", checks=("one", "two"))
-    found = evidence_of_checks(asked, study)
-    assert (found.verdict, found.ours) == (Verdict.HOLDS, "2 of 2 checks hold")
-    failed = evidence_of_checks(replace(asked, checks=("one", "x")), study)
-    assert (failed.verdict, failed.reason) == (Verdict.CONTRADICTED, "x")
-    with pytest.raises(UserError, match="theorems/series/seed0 has no check 'three': choose from"):
-        evidence_of_checks(replace(asked, checks=("three",)), study)
+# Speed
 
 
 def timed(a, b, batches=(8, 8)):
@@ -217,7 +201,7 @@ def timed(a, b, batches=(8, 8)):
 
 
 def speed(**changes):
-    content = {"study": "throughput/cpu/seed0", "rows": {"a": "a", "b": "b"}, "part": "step"}
+    content = {"study": "throughput/cpu/seed0", "a": "a", "b": "b", "part": "step"}
     return SpeedClaim(**{**TEXT, **content, **changes})
 
 
@@ -245,7 +229,7 @@ def test_speeds_are_per_sample_and_need_rounds_of_both():
     few = evidence_of_speed(speed(), timed([2.0], [2.0]), 0.05)
     assert few.reason == "throughput/cpu/seed0 has 1 and 1 rounds of the two rows"
     with pytest.raises(UserError, match="has no row c: it has a, b"):
-        evidence_of_speed(speed(rows={"a": "c", "b": "b"}), timed([2.0], [2.0]), 0.05)
+        evidence_of_speed(speed(a="c"), timed([2.0], [2.0]), 0.05)
 
 
 def test_the_best_baseline_of_the_same_data_counts_and_of_n_grams_that_of_order_three():
