@@ -13,20 +13,19 @@ import pandas as pd
 
 from phantomgrad_suite.report.baselines import Baselines
 from phantomgrad_suite.report.catalogue import DATASETS
-from phantomgrad_suite.report.frame import block_of, by_epoch
+from phantomgrad_suite.report.frame import block_of
 from phantomgrad_suite.report.inputs import PaperNumber
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 
-SCORES = ("best", "last", "selected", "common")
-"""At the best test epoch of each run, the last one, that selected on validation data, and the one
-epoch that all runs have and whose mean is best."""
-_MEANS = ["evaluations", "adjoint_evaluations", "parameters", "step_in_f", "cpu_over_wall"]
+SCORES = ("best", "last", "selected")
+"""At the best test epoch of each run, the last one, and that selected on validation data."""
+_MEANS = ["evaluations", "adjoint_evaluations", "parameters", "step_in_f"]
 # The columns of the frame. Where a line has no value, words are empty, counts 0, numbers NaN.
 _WORDS = ["row", "unscaled", "scale", "block", "dataset", "key", "model", "method", "params"]
 _WORDS += ["metric", "mode", "protocol", "fingerprint", "config_hash", "reduction", "scaled"]
 _WORDS += ["variant", "fate", "family", "form", "searched", "direction", "paper", "paper_note"]
-_COUNTS = ["n", "lost", "common_epoch", "steps", "objective_n", *(f"{s}_n" for s in SCORES)]
+_COUNTS = ["n", "lost", "steps", "objective_n", *(f"{s}_n" for s in SCORES)]
 _NUMBERS = ["experiment", "damping", "objective", "peak_bytes", "paper_value", "paper_spread"]
 _NUMBERS += [*_MEANS, *SCORES, *(f"{s}_std" for s in SCORES)]
 _FAMILIES = ["implicit", "UPG", "NPG", "one step", "BPTT"]  # in the order of the tables
@@ -56,17 +55,12 @@ def _measured(runs: pd.DataFrame) -> pd.DataFrame:
     groups = runs.groupby("experiment", sort=False)
     found = runs.drop_duplicates("experiment").set_index("experiment").copy()
     finished = runs[~runs["diverged"]].groupby("experiment", sort=False)
-    for score in ("best", "last", "selected", "objective"):
+    for score in (*SCORES, "objective"):
         values = finished[score].agg(["mean", "std", "count"])
         found[[score, f"{score}_std", f"{score}_n"]] = values
     found[_MEANS] = finished[_MEANS].mean()
     found["peak_bytes"] = finished["peak_bytes"].max()
     found["n"], found["lost"] = groups.size(), groups["diverged"].sum()
-    common = [
-        _common(list(group.loc[~group["diverged"], "record"]), metric_of_line(found.loc[i]))
-        for i, group in groups
-    ]
-    found[["common", "common_std", "common_n", "common_epoch"]] = common
     counted = [
         f"{n} run{'s' * (n != 1)}, {lost} diverged"
         for n, lost in zip(found["n"], found["lost"], strict=True)
@@ -80,16 +74,6 @@ def _measured(runs: pd.DataFrame) -> pd.DataFrame:
 def metric_of_line(line: Any) -> Metric:
     """Return the metric of an experiment."""
     return metric_of(line.metric, line.mode or "max")
-
-
-def _common(records: Sequence[Any], metric: Metric) -> tuple[float, float, int, int]:
-    """Return mean, deviation and number of values at the common epoch, counted from 1."""
-    curves = by_epoch([record.curves.get(metric.curve, []) for record in records]).dropna()
-    if curves.empty:
-        return float("nan"), float("nan"), 0, 0
-    means = curves.mean(axis=1)
-    epoch = means.idxmax() if metric.higher_is_better else means.idxmin()
-    return means[epoch], curves.loc[epoch].std(), curves.shape[1], epoch + 1
 
 
 def _variants(found: pd.DataFrame) -> pd.Series:

@@ -67,7 +67,6 @@ def _facts(record: Record) -> dict[str, Any]:
         "evaluations": record.solver.get("evaluations"),
         "adjoint_evaluations": record.solver.get("adjoint_evaluations"),
         "step_in_f": _step_in_f(record),
-        "cpu_over_wall": _cpu_over_wall(record),
         "peak_bytes": record.memory.get("peak_bytes"),
         "hardware": _hardware(record),
         **_gradient(record.config.get("gradient") or {}),
@@ -172,12 +171,6 @@ def _step_in_f(record: Record) -> float | None:
         return None
     steps = step.sum() / record.seconds["step_cpu"] / len(step)  # of an epoch
     return float(step[known].mean() / steps / np.median(f[known]))
-
-
-def _cpu_over_wall(record: Record) -> float | None:
-    """Return the CPU time of a run's epochs over their wall-clock time, or None if not recorded."""
-    wall, cpu = (record.seconds.get(name) for name in ("epoch", "epoch_cpu"))
-    return cpu / wall if cpu and wall else None
 
 
 def _hardware(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ _RADII = {
 _RESIDUAL = "precision/exact/adjoint_residual"
 _LARGEST = 0.01  # residual of an adjoint solve that counts as exact
 _MARKS = "‡§¶"
-_ALWAYS = {"Best", "Last", "Common (epoch)", "n"}  # columns that are shown though they are empty
+_ALWAYS = {"Best", "Last", "n"}  # columns that are shown though they are empty
 Speeds = Mapping[str, Mapping[str, str]]
 """By the heading of a column, how many times faster each row is."""
 
@@ -75,7 +76,6 @@ def _results(entry: Entry, lines: pd.DataFrame, runs: pd.DataFrame, speeds: Spee
             "Baseline": line.baseline,
             "Best": score_text(line, "best"),
             "Last": score_text(line, "last"),
-            "Common (epoch)": score_text(line, "common"),
             "Selected": score_text(line, "selected"),
             "Searched by": searched if line.objective_n else "",
             **{name: found.get(line.row, "") if timed else "" for name, found in speeds.items()},
@@ -130,8 +130,7 @@ def score_text(line: Any, score: str) -> str:
     metric = metric_of_line(line)
     text = metric.format(getattr(line, score))
     text += f" ± {metric.format(getattr(line, f'{score}_std'))}" if n > 1 else ""
-    text += f" [{n}/{line.n}]" if n < line.n else ""
-    return text + (f" ({line.common_epoch})" if score == "common" else "")
+    return text + (f" [{n}/{line.n}]" if n < line.n else "")
 
 
 def measured_along(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -141,58 +140,45 @@ def measured_along(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _along_training(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Section]:
-    """Yield a section with a block for each data set, and a column for each experiment."""
+    """Yield a section for each data set, with a column for each experiment, then a note."""
     measured = measured_along(lines, runs)
     twins = measured.duplicated(["block", "dataset", "name"], keep=False)
     leaves = " (" + measured["row"].str.split("/").str[-1] + ")"
-    columns = "along " + measured["name"] + leaves.where(twins, "")
-    cells = [
-        {"place": (line.block, line.dataset), "dataset": line.dataset, "column": column, **cell}
-        for line, column in zip(measured.itertuples(), columns, strict=True)
-        for cell in _summaries(records_of(line, runs))
-    ]
-    if cells:
-        places = [*measured.groupby(["block", "dataset"], sort=False).groups]
-        frame = pd.DataFrame(cells).assign(place=lambda x: [*map(places.index, x.pop("place"))])
-        index = ["place", "dataset", "rank", "Measured"]
-        wide = frame.pivot(index=index, columns="column", values="text").sort_index()
-        wide = wide.reindex(columns=dict.fromkeys(columns)).fillna("").reset_index()
-        rows = wide.drop(columns=["place", "dataset", "rank"]).to_dict("records")
-        note = NOTES["measured"].format(residual=_LARGEST)
-        yield section("Along training", rows, blocks=[*wide["dataset"]], notes=[note])
+    measured = measured.assign(column="along " + measured["name"] + leaves.where(twins, ""))
+    for (_, dataset), group in measured.groupby(["block", "dataset"], sort=False):
+        columns = {x.column: dict(_summaries(records_of(x, runs))) for x in group.itertuples()}
+        found = pd.DataFrame(columns).fillna("").rename_axis("Measured").reset_index()
+        yield section(f"Along training, {dataset}", found.to_dict("records"))
+    if len(measured):
+        yield Section(notes=(NOTES["measured"].format(residual=_LARGEST),))
 
 
-def _summaries(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+def _summaries(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield mean, least and largest value of each cosine and radius that runs have measured.
 
     They are over runs and steps with an exact gradient.
     """
-    estimators = estimators_of(records[0]).items()
+    estimators = sorted(estimators_of(records[0]).items(), key=itemgetter(1))
     labels = {f"precision/{key}/cosine": f"cosine of {found.name}" for key, found in estimators}
-    for rank, known in enumerate((labels, _RADII)):
-        for curve, label in known.items():
-            values, residuals = (
-                by_epoch([run.curves.get(name, []) for run in records])
-                for name in (curve, _RESIDUAL)
-            )
-            v = values.where(residuals <= _LARGEST).stack().dropna()
-            if len(v):
-                text = f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})"
-                yield {"rank": rank, "Measured": label, "text": text}
+    for curve, label in {**labels, **_RADII}.items():
+        values, residuals = (
+            by_epoch([run.curves.get(name, []) for run in records]) for name in (curve, _RESIDUAL)
+        )
+        v = values.where(residuals <= _LARGEST).stack().dropna()
+        if len(v):
+            yield label, f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})"
 
 
 def _cost(lines: pd.DataFrame, runs: pd.DataFrame) -> Section:
     def cells(line: Any) -> dict[str, str]:
         kinds = ", ".join(sorted({run.memory.get("kind", "") for run in records_of(line, runs)}))
-        peak, busy = line.peak_bytes, line.cpu_over_wall
+        peak = line.peak_bytes
         return {
             "Data set": line.dataset,
             "Method": line.name,
-            "Parameters": "" if pd.isna(line.parameters) else f"{line.parameters:,.0f}",
             "f / step": _digits(line.step_in_f),
             "f / solve": _digits(line.evaluations),
             "Adjoint / solve": _digits(line.adjoint_evaluations),
-            "CPU / wall": "" if pd.isna(busy) else f"{busy:.2f}",
             "Peak memory": "" if pd.isna(peak) else f"{peak / 2**20:,.0f} MiB ({kinds})",
         }
 
@@ -240,7 +226,7 @@ def _digits(value: float) -> str:
 
 def _warnings(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
     """Yield the notes that some experiments need."""
-    incomplete = any((lines[f"{score}_n"].between(1, lines["n"] - 1)).any() for score in SCORES[:3])
+    incomplete = any((lines[f"{score}_n"].between(1, lines["n"] - 1)).any() for score in SCORES)
     facts = {
         "variant": (lines["variant"] != lines["shared"]).any(),
         "diverged": (lines["fate"] != "").any(),

@@ -11,8 +11,6 @@ from phantomgrad_suite.report.experiments import SCORES, metric_of_line, short
 from phantomgrad_suite.report.results import score_text
 from phantomgrad_suite.runs.identity import difference
 
-_HEADINGS = {"best": "Best", "last": "Last", "selected": "Selected", "common": "Common (epoch)"}
-
 
 def agreement(found: pd.DataFrame, *, details: bool = True) -> str:
     """Return how many results agree, and how others differ; ``found`` is of :func:`compared`."""
@@ -92,15 +90,12 @@ def _compared(
     """Yield how each score of an experiment differs from the published one, or "".
 
     A score agrees within the published spread, and otherwise if both are printed alike, but never
-    if it is one of other data or settings, or if other runs diverged. The best common epoch is
-    compared only over as many runs: over fewer it flatters more.
+    if it is one of other data or settings, or if other runs diverged.
     """
     unlike, scale = _unlike(line, other, published, yours), metric_of_line(line).scale
     for score in SCORES:
-        n, heading = getattr(line, f"{score}_n"), _HEADINGS[score]
+        n = getattr(line, f"{score}_n")
         if not other[f"{score}_n"] or not (n or line.fate):
-            continue
-        if score == "common" and line.n != other["n"]:
             continue
         if unlike or not n:
             yield f"{line.row}: {unlike or line.fate}"
@@ -109,7 +104,7 @@ def _compared(
         spread = 0.0 if other[f"{score}_n"] < 2 else other[f"{score}_std"]
         near = scale * abs(getattr(line, score) - other[score]) <= scale * spread
         near = near or texts[0] == texts[1]
-        yield "" if near else f"{line.row} {heading} {texts[0]}, published {texts[1]}"
+        yield "" if near else f"{line.row} {score} {texts[0]}, published {texts[1]}"
 
 
 def _unlike(line: Any, other: pd.Series, published: pd.DataFrame, yours: pd.DataFrame) -> str:
