@@ -1,16 +1,24 @@
 """Tables and figures of reasoners."""
 
-from pathlib import Path
+import tomllib
+from importlib.resources import files
 
 from phantomgrad_reasoners.report import scaling, settling
 from phantomgrad_reasoners.report.board_figures import examples
 from phantomgrad_reasoners.report.loop_figures import loops
 from phantomgrad_reasoners.report.segment_figures import instruments
-from phantomgrad_suite.report.extensions import extend
+from phantomgrad_suite.report.catalogue import FIGURES, TABLES
+from phantomgrad_suite.report.figures import MAKERS
+from phantomgrad_suite.report.figures.run_figures import along_cost
+from phantomgrad_suite.report.studies import STUDIES
 
-extend(
-    catalogue=Path(__file__).with_name("catalogue.toml"),
-    studies={"scaling": scaling.tables, "settling": settling.tables},
-    figures={"looped": loops, "scaling": scaling.figures, "settling": settling.figures},
-    of_all=[examples, instruments],
+_CONTENT = tomllib.loads((files(__package__) / "catalogue.toml").read_text(encoding="utf-8"))
+TABLES.update(_CONTENT["tables"])
+FIGURES.update(_CONTENT["figures"])
+STUDIES.update(scaling=scaling.tables, settling=settling.tables)
+MAKERS.update(
+    looped=[loops],
+    reasoning=[along_cost, examples, instruments],
+    scaling=[scaling.figures],
+    settling=[settling.figures],
 )

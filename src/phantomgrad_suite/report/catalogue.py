@@ -1,14 +1,17 @@
 """The catalogue of all tables (titles, notes, commands), and the templates of the page."""
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from phantomgrad_suite.report.inputs import read_yaml
-from phantomgrad_suite.runs.configs import find, folders, shared_folders
+from phantomgrad_suite.runs.configs import folders
 from phantomgrad_suite.runs.errors import UserError
 
 
@@ -33,43 +36,46 @@ class Entry:
 _CONTENT: dict[str, Any] = tomllib.loads(
     (files(__package__) / "catalogue.toml").read_text(encoding="utf-8")
 )
-CATALOGUE: dict[str, Entry] = {}
-CLAIMS = Entry("claims", **_CONTENT["claims"])
-REPEATED: list[str] = _CONTENT["repeated"]
-BLOCKS, DATASETS, NOTES, COLUMN_NOTES, FIGURES = (
-    dict[str, str](_CONTENT[part]) for part in ("blocks", "datasets", "notes", "columns", "figures")
+TABLES: dict[str, dict[str, Any]] = _CONTENT["tables"]
+"""The tables that no file ``configs/table/*.yaml`` describes, such as those of studies, by key."""
+FIGURES: dict[str, str] = _CONTENT["figures"]
+"""The captions of figures."""
+BLOCKS, DATASETS, NOTES, COLUMN_NOTES = (
+    dict[str, str](_CONTENT[part]) for part in ("blocks", "datasets", "notes", "columns")
 )
+CLAIMS = Entry("claims", **_CONTENT["claims"])
 
 
-def add_entries(content: dict[str, Any]) -> None:
-    """Add the tables, and the captions of figures, of a file like ``catalogue.toml``."""
-    CATALOGUE.update({key: Entry(key, **values) for key, values in content["tables"].items()})
-    FIGURES.update(content["figures"])
+def catalogue() -> dict[str, Entry]:
+    """Return all tables in the order of the page.
+
+    A :class:`UserError` names a file that cannot be used.
+    """
+    return _catalogue(folders())
 
 
-def _described() -> dict[str, Any]:
-    """Return what the files of tables have under ``table``, by the folder of their rows."""
-    files = [path for place in shared_folders() for path in sorted(place.glob("table/*.yaml"))]
-    entries = {path.stem: read_yaml(path).get("table") for path in files}
-    return {entry.pop("key", name): entry for name, entry in entries.items() if entry}
+@cache
+def _catalogue(places: tuple[Path, ...]) -> dict[str, Entry]:
+    found = {entry.key: entry for place in places for entry in _tables_of_runs(place)}
+    found |= {key: Entry(key, **content) for key, content in TABLES.items()}
+    order = dict.fromkeys([*_CONTENT["order"], *found])
+    return {key: found[key] for key in order if key in found}
 
 
-_ENTRIES = _CONTENT["tables"] | _described()
-_ORDER = dict.fromkeys([*_CONTENT["order"], *_ENTRIES])
-_CONTENT["tables"] = {key: _ENTRIES[key] for key in _ORDER if key in _ENTRIES}
-add_entries(_CONTENT)
+def _tables_of_runs(configs: Path) -> Iterator[Entry]:
+    """Yield what files of tables say under ``table``; its key is that of their rows."""
+    for path in sorted(configs.glob("table/*.yaml")):
+        if entry := read_yaml(path).get("table"):
+            try:
+                key = entry.get("key", path.stem)
+                yield Entry(**{"key": key, "label": key.capitalize(), **entry})
+            except (AttributeError, TypeError) as error:
+                raise UserError(f"{path}: `table` cannot be used: {error}") from error
 
 
 def entry_of(key: str) -> Entry:
-    """Return the entry of a table; one of the user's own is described in its file, too."""
-    if key in CATALOGUE:
-        return CATALOGUE[key]
-    own = find(f"table/{key}", folders())
-    described = read_yaml(own).get("table") if own else None
-    try:
-        return Entry(key, **{"label": key.capitalize(), **(described or {})})
-    except TypeError as error:
-        raise UserError(f"{own}: `table` cannot be used: {error}") from error
+    """Return the entry of a table, which no file needs to describe."""
+    return catalogue().get(key) or Entry(key, key.capitalize())
 
 
 def templates(**options: Any) -> Environment:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from phantomgrad_suite.report.catalogue import CATALOGUE
+from phantomgrad_suite.report.catalogue import catalogue
 from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
 from phantomgrad_suite.report.document import Table, latex, markdown
 from phantomgrad_suite.report.extensions import load_extensions
@@ -91,7 +91,7 @@ class Report:
                 "when they are finished"
             )
         self.known = known_tables(*filter(None, [self.published, self.own]))
-        keys = dict.fromkeys([*CATALOGUE, *self.known])
+        keys = dict.fromkeys([*catalogue(), *self.known])
         self.tables = {key: load(key, self.published) for key in keys}
         self.figures = {key: plots_of(table) for key, table in self.tables.items()}
         for key in self.known if self.own else ():

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
-from phantomgrad_suite.report.catalogue import REPEATED
 from phantomgrad_suite.runs import formats
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.lengths import in_steps
@@ -87,7 +86,7 @@ def metric_of_run(record: Record) -> Metric:
 def _reduction(record: Record, scale: str) -> tuple[str, str]:
     """Return what the scale reduces in all rows alike, and how else a run is not the full one."""
     named = {*record.config["label"]["reduced"], record.data.get("reduced")} if scale else set()
-    scaled = ", ".join(c for c in record.changes if c in named and c not in REPEATED)
+    scaled = ", ".join(c for c in record.changes if c in named)
     changes = ", ".join(change for change in record.changes if change not in named)
     reduced = changes or (record.protocol != "full" and not scaled)
     return scaled, f"{record.protocol}: {changes or 'unknown'}" if reduced else ""

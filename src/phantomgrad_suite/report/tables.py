@@ -1,7 +1,7 @@
 """The tables of a folder of results: which there are, and each of them made from its records."""
 
 from phantomgrad_suite.report.baselines import read_baselines
-from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
+from phantomgrad_suite.report.catalogue import catalogue, entry_of
 from phantomgrad_suite.report.document import Table
 from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.report.results import table_of_runs
@@ -16,7 +16,7 @@ def known_tables(*archives: Archive) -> list[str]:
     rows = {row for archive in archives for row, _ in archive.records}
     found = {number.table for number in read_paper()}
     found |= {split_row(row)[1].partition("/")[0] for row in rows}
-    return [key for key in CATALOGUE if key in found] + sorted(found - set(CATALOGUE))
+    return [key for key in catalogue() if key in found] + sorted(found - catalogue().keys())
 
 
 def load(key: str, published: Archive, own: Archive | None = None) -> Table:

@@ -2,23 +2,34 @@
 
 import pytest
 
-from phantomgrad_suite.report.catalogue import CATALOGUE, entry_of
+from phantomgrad_suite.report.catalogue import catalogue, entry_of
 from phantomgrad_suite.runs.configs import CONFIG_PATH
 from phantomgrad_suite.runs.errors import UserError
 
 
 def test_tables_of_runs_and_studies_are_in_one_order():
-    assert list(CATALOGUE)[:5] == ["figure1", "table1", "table2", "figure2", "figure3"]
+    assert list(catalogue())[:5] == ["figure1", "table1", "table2", "figure2", "figure3"]
     assert entry_of("table3").heading == "Table 3: DEQ and MDEQ on vision and language"
     assert entry_of("unknown").heading == "Unknown"
 
 
+def own_file(folder, monkeypatch, content):
+    monkeypatch.setenv(CONFIG_PATH, str(folder))
+    (folder / "table").mkdir(parents=True)
+    (folder / "table" / "mine.yaml").write_text(content, encoding="utf-8")
+
+
 def test_a_table_of_the_users_own_is_described_in_its_file(tmp_path, monkeypatch):
-    monkeypatch.setenv(CONFIG_PATH, str(tmp_path))
-    (tmp_path / "table").mkdir()
-    file = tmp_path / "table" / "mine.yaml"
-    file.write_text("table: {title: a gradient of my own}\n")
+    """As those of the checkout are, of which one may have another name than its rows."""
+    own_file(tmp_path / "a", monkeypatch, "table: {title: a gradient of my own}\n")
     assert entry_of("mine").heading == "Mine: a gradient of my own"
-    file.write_text("table: {colour: red}\n")
-    with pytest.raises(UserError, match=r"mine\.yaml: `table` cannot be used: .*'colour'"):
+    own_file(tmp_path / "b", monkeypatch, "table: {key: ours, title: gradients}\n")
+    assert entry_of("ours").heading == "Ours: gradients"
+    assert [*catalogue()].index("ours") > [*catalogue()].index("torchdeq")
+
+
+@pytest.mark.parametrize(("entry", "problem"), [("{colour: red}", ".*'colour'"), ("red", "")])
+def test_a_wrong_description_is_named(tmp_path, monkeypatch, entry, problem):
+    own_file(tmp_path / "conf", monkeypatch, f"table: {entry}\n")
+    with pytest.raises(UserError, match=rf"mine\.yaml: `table` cannot be used: {problem}"):
         entry_of("mine")

@@ -7,24 +7,18 @@ from statistics import fmean, stdev
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.document import DASH, Section, section
 from phantomgrad_suite.report.studies.parts import Numbers, Records
-from phantomgrad_suite.runs.records import StudyRecord
 
 
 def theorems(entry: Entry, records: Records) -> Iterator[Section]:
     """Yield a section for each theorem that has a record."""
+    known = {record.row: record for record in reversed(records)}  # the first one of each row
     makers = {"descent": (_descent, 3), "series": (_series, 2), "sgd": (_sgd, 1)}
     for name, (make, words) in makers.items():
-        if record := first_of(records, f"theorems/{name}"):
+        if record := known.get(f"theorems/{name}"):
             title, text, *notes = entry.text[name].strip().split("\n")
             text = text.format(**record.setting)
             rows = make(record.numbers)
             yield section(title, rows, words, text=text, notes=notes)
-
-
-def first_of(records: Records, row: str) -> StudyRecord | None:
-    """Return the first record of a row, of the full protocol if there is one."""
-    found = sorted((r for r in records if r.row == row), key=lambda r: r.protocol != "full")
-    return found[0] if found else None
 
 
 def _descent(numbers: Numbers) -> list[dict[str, str]]:
