@@ -62,8 +62,8 @@ def _gradients(records: list[Record]) -> Iterator[pd.DataFrame]:
     x, measured = curves_of(records, "precision/step")[0], records[0].config["measure"]["segments"]
     found = [(f"last_{j}", "the last j steps", f"j = {j}", "BPTT") for j in measured["recorded"]]
     found.append(("implicit", "the recursion as a map", "implicit", "implicit"))
-    for name, estimator in sorted(estimators_of(records[0]).items()):
-        found.append((name, "the recursion as a map", estimator.name, estimator.family))
+    for key, (name, family) in sorted(estimators_of(records[0]).items()):
+        found.append((key, "the recursion as a map", name, family))
     for name, row, label, family in found:
         for quantity, column in _QUANTITIES.items():
             runs = curves_of(records, f"precision/{name}/{quantity}")

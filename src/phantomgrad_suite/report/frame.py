@@ -95,13 +95,8 @@ def _reduction(record: Record, scale: str) -> tuple[str, str]:
 class Estimator(NamedTuple):
     """An estimator that a run has measured, as figures name and colour it."""
 
-    form: str  # UPG, NPG or Implicit; empty for others
-    label: str  # for example A(5, 0.5)
+    name: str
     family: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.form} {self.label}".strip()
 
 
 def _gradient(gradient: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,15 +130,14 @@ def estimators_of(record: Record) -> dict[str, Estimator]:
 
 def _estimator(name: str, gradient: Mapping[str, Any]) -> Estimator:
     known = _gradient(gradient)
-    form, family = known["form"], known["family"]
-    if form:
-        return Estimator(form, f"A({known['steps']}, {known['damping']})", family)
-    if family != "implicit":
-        return Estimator("", name, family)
-    solver = gradient["solver"]
-    label = f"{solver['_target_'].rpartition('.')[2]}({solver['max_evaluations']})"
-    preconditioned = "preconditioned " if gradient.get("preconditioner") else ""
-    return Estimator("Implicit", f"{preconditioned}{label}", family)
+    if known["form"]:
+        name = f"{known['form']} A({known['steps']}, {known['damping']})"
+    elif known["family"] == "implicit":
+        solver = gradient["solver"]
+        preconditioned = "preconditioned " if gradient.get("preconditioner") else ""
+        kind = solver["_target_"].rpartition(".")[2]
+        name = f"Implicit {preconditioned}{kind}({solver['max_evaluations']})"
+    return Estimator(name, known["family"])
 
 
 def _objective(record: Record) -> dict[str, Any]:

@@ -47,8 +47,7 @@ class RunsClaim(Claim):
     """A claim on the difference a - b of a quantity, between runs of one seed and fold.
 
     ``a`` and ``b`` are rows, whose mean within a seed is compared; without ``b`` it is 0. ``folds``
-    is their number, 0 without any. The power is stated for ``effect``. ``printed`` is the paper's
-    difference, by default ``effect`` on the side of the claim.
+    is their number, 0 without any. The power is stated for ``effect``, the paper's difference.
     """
 
     a: tuple[str, ...]
@@ -58,7 +57,6 @@ class RunsClaim(Claim):
     seeds: int
     folds: int = 0
     effect: float | None = None
-    printed: float | None = None
 
     def __post_init__(self) -> None:
         for name, known in ((self.quantity, QUANTITIES), (self.test, TESTS)):

@@ -261,8 +261,6 @@ class Comparison:
         if claim.test == "varies_more" or not self.quantity.has_margin:
             return None
         paper = math.nan if claim.effect is None else abs(claim.effect)
-        if claim.printed is not None:
-            paper = -claim.printed if self.opposite else claim.printed
         unit = "%" if is_logarithm(self.first, self.quantity) else "points"
         around = self.margin if claim.test in ("equivalent", "not_worse") else 0.0
         return Effect(d.mean, *d.interval(), paper, around, unit)

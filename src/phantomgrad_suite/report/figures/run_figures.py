@@ -164,12 +164,10 @@ def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
     """Yield the cosines of all estimators, those of phantom gradients in a panel of their own."""
     records = records_of(line, table.runs)
     x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
-    for name, estimator in estimators_of(records[0]).items():
-        if runs := curves_of(records, f"precision/{name}/cosine"):
-            implicit = estimator.family == "implicit"
-            column = "implicit, truncated" if implicit else "phantom gradients"
-            label = estimator.label if implicit else estimator.name
-            yield mean_curve(label, runs, (row, column), x=x, family=estimator.family)
+    for key, (name, family) in estimators_of(records[0]).items():
+        if runs := curves_of(records, f"precision/{key}/cosine"):
+            column = "implicit, truncated" if family == "implicit" else "phantom gradients"
+            yield mean_curve(name, runs, (row, column), x=x, family=family)
 
 
 def sweeps(table: Table) -> Iterator[Plot]:
