@@ -23,10 +23,10 @@ SCORES = ("best", "last", "selected")
 _MEANS = ["evaluations", "adjoint_evaluations", "parameters", "step_in_f"]
 # The columns of the frame. Where a line has no value, words are empty, counts 0, numbers NaN.
 _WORDS = ["row", "unscaled", "scale", "block", "dataset", "key", "model", "method", "params"]
-_WORDS += ["metric", "mode", "protocol", "fingerprint", "config_hash", "reduction", "scaled"]
+_WORDS += ["metric", "mode", "fingerprint", "config_hash", "reduction", "scaled"]
 _WORDS += ["variant", "fate", "family", "form", "searched", "direction", "paper", "paper_note"]
 _COUNTS = ["n", "lost", "steps", "objective_n", *(f"{s}_n" for s in SCORES)]
-_NUMBERS = ["experiment", "damping", "objective", "peak_bytes", "paper_value", "paper_spread"]
+_NUMBERS = ["experiment", "damping", "objective", "peak_bytes"]
 _NUMBERS += [*_MEANS, *SCORES, *(f"{s}_std" for s in SCORES)]
 _FAMILIES = ["implicit", "UPG", "NPG", "one step", "BPTT"]  # in the order of the tables
 
@@ -105,8 +105,6 @@ def _printed(number: PaperNumber) -> dict[str, Any]:
         "params": number.params,
         "metric": number.metric,
         "paper": number.text,
-        "paper_value": float(number.value),
-        "paper_spread": float(number.spread or 0),
         "paper_note": number.note,
     }
 
@@ -119,7 +117,7 @@ def _with_paper(line: dict[str, Any], printed: dict[str, dict[str, Any]]) -> dic
         return line
     same = plain(number["dataset"]) == plain(line["dataset"])
     same = same and number["metric"] == line["metric"] and not line["reduction"] + line["scale"]
-    names = ("params", "paper", "paper_value", "paper_spread", "paper_note") if same else ()
+    names = ("params", "paper", "paper_note") if same else ()
     return line | {name: number[name] for name in ("model", "method", *names)}
 
 

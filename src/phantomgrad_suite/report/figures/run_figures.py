@@ -175,25 +175,29 @@ def sweeps(table: Table) -> Iterator[Plot]:
 
     There is a panel for each form, and a curve for each λ of each variant of the rows.
     """
-    lines = table.experiments
-    swept = lines[(lines["form"] != "") & (lines["n"] > lines["lost"])]
-    for (block, dataset), found in swept.groupby(["block", "dataset"], sort=False):
-        found = found.sort_values(["form", "damping", "steps"], ascending=[False, True, True])
-        first = next(found.itertuples())
-        metric = metric_of_line(first)
-        errors = pd.concat(_within_errors(x, table.runs) for _, x in found.groupby("variant"))
-        found = found.assign(y=metric.scale * found["last"], error=metric.scale * errors)
-        curves = found.groupby(["form", "damping", "own_variant"], sort=False)
-        points = pd.concat([_by_steps(key, part) for key, part in curves])
-        around = lines[(lines["block"] == block) & (lines["dataset"] == dataset)]
-        fates = [f"{line.method}: {line.fate}" for line in around.itertuples() if line.fate]
+    swept = table.experiments[table.experiments["form"] != ""]
+    for (block, _), group in swept.groupby(["block", "dataset"], sort=False):
+        lines = group[group["n"] > group["lost"]]
+        if lines.empty:
+            continue
+        points, first = _swept(lines, table.runs), next(lines.itertuples())
+        fates = [f"{line.method}: {line.fate}" for line in group.itertuples() if line.fate]
         notes = ["mean over the runs; band: ± one standard error", first.shared, *fates]
-        name = file_name(table.key, block, first.key.lower())
-        caption = FIGURES["sweep"].format(line=first)
-        title = title_of(table, first, _ends(found.assign(label=found["method"])))
-        points = points.assign(row=f"{metric.heading}\nlast epoch")
-        note = "; ".join(filter(None, notes))
-        yield Lines(name, caption, title, points, "k", note, "x", "row")
+        scores = metric_of_line(first).scale * lines["last"]
+        title = title_of(table, first, _ends(lines.assign(label=lines["method"], y=scores)))
+        about = file_name(table.key, block, first.key.lower()), FIGURES["sweep"].format(line=first)
+        yield Lines(*about, title, points, "k", "; ".join(filter(None, notes)), "x", "row")
+
+
+def _swept(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the curves of rows with their errors, which are over the rows of one variant."""
+    metric = metric_of_line(next(lines.itertuples()))
+    errors = pd.concat(_within_errors(part, runs) for _, part in lines.groupby("variant"))
+    lines = lines.assign(y=metric.scale * lines["last"], error=metric.scale * errors)
+    lines = lines.sort_values(["form", "damping", "steps"], ascending=[False, True, True])
+    curves = lines.groupby(["form", "damping", "own_variant"], sort=False)
+    points = pd.concat([_by_steps(key, part) for key, part in curves])
+    return points.assign(row=f"{metric.heading}\nlast epoch")
 
 
 def _by_steps(key: Any, lines: pd.DataFrame) -> pd.DataFrame:
