@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from problems import CoupledCell, TanhCell
-from small_models import convolutional, mdeq, some_memory, transformer
+from small_models import convolutional, mdeq, puzzles, reasoner, some_memory, transformer
 from torch import nn
 
 import phantomgrad as pg
@@ -21,10 +21,12 @@ from phantomgrad.models import (
 )
 from phantomgrad.nn import VariationalDropout
 from phantomgrad.packing import Packing
+from phantomgrad.solvers import LogNormalPoissonDepth, UniformDepth
 
 SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
+BPTT, FORWARD = pg.BackpropThroughSolver(), pg.ImplicitGradient(preconditioner="forward")
 NAN = math.nan
-X = torch.zeros(3, 4, dtype=torch.float64)
+X, SEQUENCES = (torch.zeros(shape, dtype=torch.float64) for shape in ((3, 4), (3, 5, 4)))
 graph_layer = partial(ImplicitGraphLayer, 3, 4, SOLVER, UPG)
 multilabel = partial(MultilabelNodeClassifier, 3, 4, solver=SOLVER, gradient=UPG)
 ones = partial(torch.ones, dtype=torch.long)
@@ -38,6 +40,21 @@ def segment(**changed):
 
 def layer(*inputs, cell=CoupledCell, **keywords):
     return pg.DEQ(cell(), SOLVER, ADJOINT)(*inputs, **keywords)
+
+
+def tanh_layer():
+    return pg.DEQ(TanhCell(), SOLVER, UPG)
+
+
+def recorded_layer(solver=pg.FixedPoint()):  # noqa: B008 - frozen
+    return pg.DEQ(TanhCell(), solver, BPTT)
+
+
+class Multiple(nn.Module):
+    """Returns a second value."""
+
+    def forward(self, z, x):
+        return torch.tanh(z + x), x
 
 
 def packed(*shapes):
@@ -55,7 +72,6 @@ SOLVERS = [
     (lambda: pg.FixedPoint(max_evaluations=1.5), "max_evaluations must be an integer, got 1.5"),
     (lambda: pg.FixedPoint(tol=None), "tol must be finite and not negative, got None"),
     (lambda: pg.FixedPoint(tol=NAN), "tol must be finite and not negative, got nan"),
-    (lambda: pg.FixedPoint(tol=math.inf), "tol must be finite and not negative, got inf"),
     (lambda: pg.FixedPoint(stop="rel"), "stop must be 'relative' or 'absolute', got 'rel'"),
     (lambda: pg.FixedPoint(norm="l1"), "norm must be 'l2' or 'rms' or 'max', got 'l1'"),
     (lambda: pg.FixedPoint(damping=0.0), r"damping must lie in \(0, 1\], got 0.0"),
@@ -77,6 +93,11 @@ SOLVERS = [
     ),
     *((lambda n=n: pg.Steps(n), "n must") for n in (-1, 2.5, True)),
     (lambda: pg.Steps(2, damping=0.0), "damping must"),
+    (lambda: pg.Steps(4, depth=8), "depth must return a number of steps when called, got 8"),
+    (lambda: UniformDepth(0, 3), "low must be at least 1"),
+    (lambda: UniformDepth(3, 2), "high must be at least 3"),
+    (lambda: LogNormalPoissonDepth(0), "mean must be above 0"),
+    (lambda: LogNormalPoissonDepth(4, sigma=-1), "sigma"),
     (
         lambda: SOLVER.solve(torch.tanh, torch.tensor(1.0)),
         r"at least one state, got the shape \(\)",
@@ -130,10 +151,25 @@ LAYERS = [
         for other in ([X[:2, :3]], X[:2, :3], (X[:2, :3],) * 2)
     ),
     (lambda: VariationalDropout(1.0), r"p must lie in \[0, 1\), got 1.0"),
-    (lambda: VariationalDropout(NAN), r"p must lie in \[0, 1\), got nan"),
     *(
         (lambda dims=dims: VariationalDropout(0.5, shared_dims=dims)(X), r"of shape \(3, 4\)")
         for dims in ((2, 3), (-3,))
+    ),
+    (lambda: recorded_layer(pg.Reversible())(X, record_at=(2,)), "whose steps autograd records"),
+    (lambda: tanh_layer()(X, record_at=3), "record_at must be a list, got 3"),
+    (lambda: tanh_layer()(X, record_at=(1.5,)), r"record_at must hold integers, got \[1.5\]"),
+    (lambda: tanh_layer()(X, record_at=(0, 3)), r"increasing integers from 1 on, got \(0, 3\)"),
+    (lambda: tanh_layer()(X, record_at=(6, 3)), r"increasing integers from 1 on, got \(6, 3\)"),
+    (lambda: tanh_layer()(X, record_at=(3, 3)), r"increasing integers from 1 on, got \(3, 3\)"),
+    *(
+        (lambda mask=mask: tanh_layer()(SEQUENCES, state_mask=mask), message)
+        for mask, message in (
+            (torch.ones(3, 5).bool(), r"each of its size or 1: the state has .* \(3, 5, 4\), got"),
+            (torch.ones(3, 6, 1).bool(), r"got torch.bool of shape \(3, 6, 1\)"),
+            (torch.ones(3, 5, 1), "state_mask must be boolean, .* got torch.float"),
+            (True, "state_mask must be boolean, .*, got True"),
+            ((torch.ones(3, 5, 1).bool(),), r"structure of z0, .*: z0 is \*, got \(\*,\)"),
+        )
     ),
 ]
 MODELS = [
@@ -141,7 +177,6 @@ MODELS = [
     (lambda: convolutional(groups=3), "channels must be a multiple of groups = 3, got 4"),
     (lambda: convolutional(kappa=0.0), "kappa must be positive, got 0"),
     (lambda: graph_layer(kappa=0.0), r"kappa must lie in \(0, 1\), got 0.0"),
-    (lambda: graph_layer(kappa=NAN), r"kappa must lie in \(0, 1\), got nan"),
     *(
         (
             lambda w=w: graph_layer()(X[:, :3], operator(), w),
@@ -154,13 +189,11 @@ MODELS = [
         for w, ends in (
             (-1.0, "0 to 1"),
             (-3.0, "-2 to 1"),
-            (NAN, "nan to nan"),
             (math.inf, "1 to inf"),
         )
     ),
     (lambda: project_rows_onto_l1_ball(X, NAN), "radius must be positive, got nan"),
     (lambda: multilabel(spectral_radius=0.0), "spectral_radius must be a positive number, got 0.0"),
-    (lambda: multilabel(spectral_radius=NAN), "spectral_radius must be a positive number, got nan"),
     (lambda: multilabel(spectral_radius=math.inf), "spectral_radius must be a positive number"),
     (lambda: mdeq(groups=3), "groups must be even, got 3"),
     (lambda: mdeq(groups=8.0), "groups must be an integer, got 8.0"),
@@ -209,6 +242,25 @@ MODELS = [
     ),
     (lambda: segment(unrolled=-1), "unrolled must be at least 0, got -1"),
     (lambda: segment(memory_length=-1), "memory_length must be at least 0, got -1"),
+    (lambda: reasoner(n=0), "n must be at least 1, got 0"),
+    (lambda: reasoner(recorded=4), r"recorded must be at most n \+ 1 = 3, got 4"),
+    (lambda: reasoner(recorded=0), "recorded must be at least 1, got 0"),
+    (lambda: reasoner(n=None, recorded=1), r"recorded must be None for a single latent.*got 1"),
+    (lambda: reasoner(n=None, hierarchical=True), "hierarchical must be False for a single"),
+    (lambda: reasoner(mixer="conv"), "mixer must be 'mlp' or 'attention', got 'conv'"),
+    (lambda: reasoner(mixer="attention", heads=3), "width must be a multiple of 2 heads = 6"),
+    (lambda: reasoner(damping=0), r"damping must lie in \(0, 1\], got 0"),
+    (lambda: reasoner(noise=-1), "noise must be finite and not negative, got -1"),
+    (lambda: reasoner(multiple=0), "multiple must be at least 1, got 0"),
+    (lambda: reasoner(blocks=0), "blocks must be at least 1, got 0"),
+    (lambda: reasoner()(puzzles() + 1), r"tokens must lie in \[0, 5\), got . to 5"),
+    (lambda: reasoner()(puzzles(2, 7)), r"tokens must be \(B, 6\), got \(2, 7\)"),
+    (lambda: reasoner()(puzzles().double()), r"tokens must be integers \(B, L\)"),
+    (lambda: reasoner()(puzzles(2), reasoner().start(puzzles(1))), r"8\)\), got \(\(1, 6, 8\)"),
+    (
+        lambda: reasoner(n=None)(puzzles(2), reasoner().start(puzzles(2))),
+        r"shapes \(2, 6, 8\), got \(\(2",
+    ),
 ]
 TYPES = [
     (lambda: pg.DEQ(torch.tanh, SOLVER, UPG), "cell must be a torch.nn.Module, got builtin"),
@@ -222,6 +274,39 @@ TYPES = [
     (lambda: pg.ImplicitGradient(solver="GMRES"), "solver must be a .*LinearSolver, got 'GMRES'"),
 ]
 
+CALLS = [
+    # The errors of a cell, which may be any, say what it was called with.
+    (lambda: layer(X[:, :3], cell=TanhCell), r"z: float64 \(3, 3\); .* width is then that of"),
+    (lambda: layer(X, cell=TanhCell, z0=X.float()), "in float64, .* z: float32 .*inputs: .float64"),
+    (lambda: layer(X), r"too many values(.|\n)*z: float64 \(3, 4\).*Several states are a tuple"),
+    (lambda: layer(X, z0=X.new_zeros(3, 10)), r"z: float64 \(3, 10\).*not their packed solution.z"),
+    (lambda: layer(X, cell=Multiple), "got tuple: .*only the next state(.|\n)*only the next z"),
+    (lambda: layer(X, x=[X], cell=TanhCell), r"inputs: \(float64 \(3, 4\),\); keywords: {x: \[flo"),
+    # What a layer returns is not a tensor; torch says so.
+    (lambda: nn.Sequential(tanh_layer(), nn.Linear(4, 2))(X), "must be Tensor, not Equilibrium"),
+    (lambda: nn.Sequential(tanh_layer(), tanh_layer())(X), "z0 is needed .*, got Equilibrium"),
+    (lambda: pg.spectral_radius(tanh_layer(), X), "got Equilibrium: f is a map .* lambda z: layer"),
+    # Parts that do not go together.
+    (lambda: tanh_layer()(X, solver=pg.FixedPoint), "must be a phantomgrad.Solver"),
+    (
+        lambda: pg.DEQ(TanhCell(), pg.GMRES(), UPG),
+        r"GMRES\(\) for adjoint equations only\), got GMRES",
+    ),
+    (lambda: setattr(recorded_layer(), "solver", SOLVER), r"Reversible, Steps\), got Broyden"),
+    (lambda: recorded_layer()(X, solver=pg.Anderson()), "needs a solver that autograd can record"),
+    (lambda: pg.DEQ(TanhCell(), pg.Anderson(), FORWARD), "needs the solver Broyden, got Anderson"),
+    (
+        lambda: pg.DEQ(TanhCell(), SOLVER, FORWARD)(X, solver=pg.FixedPoint()),
+        "'forward' needs the solver Broyden, got FixedPoint",
+    ),
+    (lambda: FORWARD.attach(torch.tanh, X), r"for a DEQ: here, pass solution\.inverse"),
+    # Settings of the solver, which are not inputs or attributes.
+    (
+        lambda: layer(X, cell=TanhCell, max_evaluations=3),
+        r"solver=dataclasses.replace\(layer.solver",
+    ),
+]
+
 
 @pytest.mark.parametrize(("call", "message"), [*SOLVERS, *GRADIENTS, *LAYERS, *MODELS])
 def test_bad_values_are_refused(call, message):
@@ -233,6 +318,28 @@ def test_bad_values_are_refused(call, message):
 def test_bad_types_are_refused(call, message):
     with pytest.raises(TypeError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_wrong_calls_are_explained(call, message):
+    with pytest.raises(Exception, match=message):
+        call()
+
+
+def test_a_subclass_may_have_attributes_of_its_own():
+    class Layer(pg.DEQ):
+        steps = 0
+
+    own = Layer(TanhCell(), SOLVER, UPG)
+    own.steps = 3
+    assert own(X).z.shape == X.shape
+
+
+def test_a_refused_part_is_not_installed():
+    layer = tanh_layer()
+    with pytest.raises(ValueError, match="BackpropThroughSolver needs a solver that autograd"):
+        layer.gradient = BPTT
+    assert layer.gradient == UPG
 
 
 @pytest.mark.parametrize(

@@ -125,23 +125,3 @@ def test_padding_that_is_nan_stops_no_sample():
     z, solution = pg.DEQ(Cell(), pg.Anderson(), UPG)(x, z0=torch.zeros(2, 3, 4), state_mask=mask)
     assert solution.converged.all()
     assert z.isfinite().all()
-
-
-X = torch.zeros(3, 5, 4, dtype=torch.float64)
-REFUSED = [
-    (
-        torch.ones(3, 5).bool(),
-        r"each of its size or 1: the state has shape \(3, 5, 4\), got .*3, 5",
-    ),
-    (torch.ones(3, 6, 1).bool(), r"got torch.bool of shape \(3, 6, 1\)"),
-    (torch.ones(3, 5, 1), "state_mask must be boolean, .* got torch.float"),
-    (True, "state_mask must be boolean, .*, got True"),
-    ((torch.ones(3, 5, 1).bool(),), r"structure of z0, .*: z0 is \*, got \(\*,\)"),
-]
-
-
-@pytest.mark.parametrize(("mask", "message"), REFUSED)
-def test_masks_that_do_not_fit(mask, message):
-    layer = pg.DEQ(TanhCell(), pg.Anderson(), UPG)
-    with pytest.raises(ValueError, match=message):
-        layer(X, state_mask=mask)

@@ -130,18 +130,3 @@ def test_a_random_depth_is_drawn_once_a_pass_in_training_alone():
     torch.testing.assert_close(
         evaluated, pg.DEQ(cell, pg.Steps(4), pg.BackpropThroughSolver())(x).z
     )
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: UniformDepth(0, 3), "low must be at least 1"),
-        (lambda: UniformDepth(3, 2), "high must be at least 3"),
-        (lambda: LogNormalPoissonDepth(0), "mean must be above 0"),
-        (lambda: LogNormalPoissonDepth(4, sigma=-1), "sigma"),
-        (lambda: pg.Steps(4, depth=8), "depth must return a number of steps when called, got 8"),
-    ],
-)
-def test_depths_that_are_none(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
