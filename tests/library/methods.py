@@ -12,7 +12,7 @@ from problems import Map, TanhCell
 from torch import Tensor, nn
 
 import phantomgrad as pg
-from phantomgrad.nn import VariationalDropout, current_pass
+from phantomgrad.nn import NormedLinear, VariationalDropout, current_pass, recomputed
 
 
 class Parts(NamedTuple):
@@ -70,6 +70,20 @@ class DroppedCell(TanhCell):
         held = current_pass()
         self.masks.append(None if held is None else held.masks.get(held.key(self.dropout)))
         return out
+
+
+class RecomputedCell(nn.Module):
+    """Weight norm and dropout around a nonlinearity, which may be recomputed."""
+
+    def __init__(self, again: bool = True) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(NormedLinear(4, 8), nn.Tanh(), VariationalDropout(0.3))
+        self.outer = NormedLinear(8, 4)
+        self._again = again
+
+    def forward(self, z: Tensor, x: Tensor, *, more: Tensor | float = 1.0) -> Tensor:
+        inner = recomputed(self.inner, z) if self._again else self.inner(z)
+        return (0.2 * self.outer(inner) + x) * more
 
 
 SOLVERS: dict[str, pg.Solver] = {

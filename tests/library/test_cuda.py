@@ -180,13 +180,6 @@ def test_the_cell_of_the_transformer_reads_no_value():
         f(z).sum().backward()
 
 
-def test_on_the_cpu_the_flag_is_up_to_date():
-    flag = AnyActive(torch.zeros(2))
-    rows = [[True, False], [False, False], [True, True], []]
-    answers = [flag(torch.tensor(row, dtype=torch.bool)) for row in rows]
-    assert answers == [True, False, True, False]
-
-
 @on_cuda
 def test_on_cuda_the_flag_is_lag_calls_old():
     """The first ``lag`` answers are ``True``."""

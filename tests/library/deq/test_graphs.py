@@ -50,19 +50,6 @@ def test_two_forwards_before_two_backwards(parts):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@every_estimator
-def test_samples_are_independent(parts):
-    deq, x = DEQ(TanhCell(), *parts), torch.randn(4, 4, requires_grad=True)
-    z, _ = deq(x)
-    (grad,) = torch.autograd.grad(z.square().sum(), x)
-    for sample in range(4):
-        one = x[sample : sample + 1].detach().requires_grad_()
-        alone, _ = deq(one)
-        torch.testing.assert_close(alone[0], z[sample], rtol=1e-9, atol=1e-9)
-        (ours,) = torch.autograd.grad(alone.square().sum(), one)
-        torch.testing.assert_close(ours[0], grad[sample], rtol=1e-9, atol=1e-9)
-
-
 def live_tensors():
     """How many tensors Python holds, and the bytes of their storages."""
     gc.collect()

@@ -3,32 +3,17 @@
 import copy
 
 import torch
-from methods import every_estimator
+from methods import RecomputedCell, every_estimator
 from problems import relative_error
-from torch import nn
 
 from phantomgrad import DEQ, FixedPoint, UnrolledPhantomGradient
-from phantomgrad.nn import NormedLinear, VariationalDropout, recomputed
-
-
-class Cell(nn.Module):
-    """Weight norm and dropout around a nonlinearity, which may be recomputed."""
-
-    def __init__(self, again):
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner = nn.Sequential(NormedLinear(4, 8), nn.Tanh(), VariationalDropout(0.3))
-        self.outer = NormedLinear(8, 4)
-        self._again = again
-
-    def forward(self, z, x):
-        inner = recomputed(self.inner, z) if self._again else self.inner(z)
-        return 0.2 * self.outer(inner) + x
+from phantomgrad.nn import NormedLinear, recomputed
 
 
 def gradients(again, parts):
     """Gradients of two chained passes, taken after a change to evaluation mode."""
-    deq, x = DEQ(Cell(again), *parts), torch.ones(3, 4)
+    torch.manual_seed(0)
+    deq, x = DEQ(RecomputedCell(again), *parts), torch.ones(3, 4)
     torch.manual_seed(1)
     first, _ = deq(x)
     second, _ = deq(first)
@@ -53,11 +38,12 @@ def test_outside_of_a_pass_the_call_is_ordinary():
 
 def test_a_copy_recomputes_with_its_own_weights():
     """Torch's cache knows the weights of a copied module by the key of the original."""
-    deq, x = DEQ(Cell(again=True), FixedPoint(), UnrolledPhantomGradient(2, 0.5)), torch.ones(3, 4)
+    deq = DEQ(RecomputedCell(), FixedPoint(), UnrolledPhantomGradient(2, 0.5))
+    x = torch.ones(3, 4)
     twin = copy.deepcopy(deq)
     with torch.no_grad():
         twin.cell.outer.parametrizations.weight.original0.mul_(2)
-    plain = Cell(again=False)
+    plain = RecomputedCell(again=False)
     plain.load_state_dict(twin.cell.state_dict())
     found = []
     for layer in (twin, DEQ(plain, deq.solver, deq.gradient)):

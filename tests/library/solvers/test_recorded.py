@@ -7,7 +7,6 @@ import torch
 from methods import SOLVERS
 from problems import Affine
 
-import phantomgrad as pg
 from phantomgrad.solvers import IterativeSolver
 
 
@@ -53,8 +52,7 @@ def test_recorded_or_not_the_iterates_are_the_same(solver):
         points, expected = points_of(solver, f, f.zeros)
     recorded, found = points_of(solver, f, f.zeros)
     assert len(points) == len(recorded) == 7
-    for ours, plain in zip(recorded, points, strict=True):
-        assert torch.equal(ours, plain)
+    torch.testing.assert_close(recorded, points, rtol=0, atol=0)
     assert torch.equal(found.trace, expected.trace)
     assert torch.equal(found.z, expected.z)
 
@@ -66,12 +64,3 @@ def test_a_recorded_solve_advances_once_an_evaluation(evaluations):
     z = solver.solve(f, f.zeros).z
     assert len(solver.advanced) == max(evaluations - 1, 1)
     assert z.requires_grad
-
-
-def test_steps_are_the_same_recorded_or_not():
-    f = Affine.random()
-    recorded = pg.Steps(5, 0.7).solve(f, f.zeros)
-    with torch.no_grad():
-        expected = pg.Steps(5, 0.7).solve(f, f.zeros)
-    assert torch.equal(recorded.z, expected.z)
-    assert torch.equal(recorded.residual, expected.residual)

@@ -61,8 +61,7 @@ def test_values_and_gradients_are_those_in_plain_torch(graph):
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-11)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = (torch.autograd.grad(y.square().sum(), parameters) for y in (ours, expected))
-    for found, reference in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, reference, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
 
 
 def test_edges_stand_for_their_plain_adjacency(graph):

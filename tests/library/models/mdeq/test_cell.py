@@ -42,8 +42,7 @@ def test_fusion_sums_every_pair_of_scales():
         if j > i:
             part = part.repeat_interleave(2 ** (j - i), 2).repeat_interleave(2 ** (j - i), 3)
         expected[i] += part
-    for ours, reference in zip(fusion(y), expected, strict=True):
-        torch.testing.assert_close(ours, reference)
+    torch.testing.assert_close([*fusion(y)], expected)
     assert {t._version for t in y} == {0}  # not modified in place
     assert [len(fusion.paths[name]) for name in ("2_to_0", "0_to_1", "0_to_2")] == [2, 2, 5]
 
@@ -98,15 +97,12 @@ def test_one_scale_is_a_model_too():
 
 def test_unrolling_is_a_loop_from_zero_on_the_graph():
     model, images = mdeq(), torch.randn(2, 3, 8, 8)
-    model(images)
     u = model.inject(images)
     z = model.start(u)
     for _ in range(4):
         z = model.deq.cell(z, u)
     expected = F.log_softmax(model.head(z), dim=1)
-    assert model.deq.last_solution is not None
     ours = model(images, unrolled=4)
-    assert model.deq.last_solution is None
     torch.testing.assert_close(ours, expected)
     wanted = list(model.parameters())
     gradients = [torch.autograd.grad(scores[:, 1].sum(), wanted) for scores in (ours, expected)]

@@ -1,7 +1,5 @@
 """Sizes, operations and initialisation of the DEQ-Transformer, compared to the official code."""
 
-import math
-
 import pytest
 import torch
 import transformer_golden as golden
@@ -57,20 +55,6 @@ def test_configurations_have_these_sizes(size):
     assert model.cell.pre_norm == (size == "preln")
     protocol = (model.memory_length, model.embedding_dropout.p, model.cell.attention.dropout.p)
     assert protocol == {"postln": (150, 0.05, 0.0), "preln": (300, 0.06, 0.01)}[size]
-
-
-def test_small_configuration_trains():
-    from hydra.utils import instantiate
-
-    small = ["model.width=32", "model.heads=2", "model.inner=64", "model.cutoffs=[20]"]
-    names = ["dataset=wikitext103", "model=transformer_postln", "gradient=upg", *small]
-    model = instantiate(composed([*names, "solver=fixed_point"]).model, vocabulary=50)
-    tokens, targets = golden.segment(0)
-    loss, _ = model(tokens, targets)
-    loss.mean().backward()
-    expected = math.log(21) + (targets >= 20) * math.log(30)
-    torch.testing.assert_close(loss, expected, rtol=0.05, atol=0)
-    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_initialisation_is_the_official_one():
