@@ -162,7 +162,7 @@ lint: env ## Format, lint, types and import contracts
 	@$(BIN)/lint-imports
 
 soak: env ## Kill, stop and damage small runs at random moments; they must resume (KILLS=100, 5 to 10 min)
-	@$(RUN) -W ignore tests/suite/checkpoint/soak.py $(or $(KILLS),100)
+	@$(RUN) -W ignore benchmarks/soak.py $(or $(KILLS),100)
 
 lock: env ## Write requirements.lock from what is installed in .venv
 	@$(RUN) scripts/lock.py

@@ -2,9 +2,9 @@
 
 import signal
 import sys
-from pathlib import Path
 
 import pytest
+from graph_data import REPOSITORY
 from interruptions import assert_same_run, checkpoint
 from training import Started
 
@@ -74,7 +74,7 @@ def test_signal_in_the_last_epoch_ends_the_table_after_the_run(script, workplace
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, as on Linux")
 def test_disturbed_runs_equal_the_undisturbed_ones(tmp_path):
-    script = Path(__file__).with_name("soak.py")
+    script = REPOSITORY / "benchmarks" / "soak.py"
     done = Started(tmp_path, "1", "--rows", "chains", script=script).end()  # make soak does more
     assert done.code == 0, done.out
     assert "every run equals the undisturbed one in every bit" in done.out

@@ -1,7 +1,7 @@
 """Disturb runs at random moments until they are done; each must equal the undisturbed one.
 
-python tests/suite/checkpoint/soak.py 100             at least 100 kills, and other disturbances
-python tests/suite/checkpoint/soak.py 100 --seed 7    the same moments, as far as clocks allow
+python benchmarks/soak.py 100             at least 100 kills, and other disturbances
+python benchmarks/soak.py 100 --seed 7    the same moments, as far as clocks allow
 
 Every attempt is the same command in a process forked from one that has imported everything. Curves,
 result, weights, optimizer and schedule must agree bit for bit.
@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NoReturn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "suite"))
 
 from interruptions import assert_same_run, untimed
 from training import ON_CPU, SCRIPT, SMALL_MDEQ
@@ -179,10 +179,12 @@ def soak(kills: int, seed: int, rows: list[str], root: Path) -> Counter[tuple[st
 
 
 def killed(counts: Counter[tuple[str, int]]) -> int:
+    """Return the number of disturbances that killed a run."""
     return sum(n for (_, status), n in counts.items() if status == KILLED)
 
 
 def main() -> None:
+    """Print how often the runs were disturbed, and in how many seconds."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=0)
