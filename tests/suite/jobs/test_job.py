@@ -93,9 +93,10 @@ def test_process_of_a_distributed_run_follows(tmp_path):
 
 
 @pytest.mark.parametrize("launcher", [{"RANK": "0", "LOCAL_RANK": "0"}, FIRST, {}])
-def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, monkeypatch):
+def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, monkeypatch, caplog):
     """They would wait for it: it fails, and torchrun or srun stops them. Alone it skips the run."""
     put(launcher, monkeypatch)
+    caplog.set_level("INFO")
     executed.clear()
     config = configuration(tmp_path, devices=2)
     with RunFolder(tmp_path / "runs/row/seed0").locked():
@@ -104,6 +105,7 @@ def test_first_process_of_a_second_launch_ends_the_others(launcher, tmp_path, mo
                 execute(config)
         else:
             assert not execute(config)
+            assert caplog.messages == ["row seed0: skipped, another process executes it"]
     assert executed == []
 
 

@@ -36,6 +36,9 @@ def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message)
         ("optimizer.lr=1e38", r"^optimizer with lr=1e\+38, .* does not work: value cannot be conv"),
         ("trainer.max_epochs=0", "trainer.max_epochs must be a positive integer, got 0"),
         ("trainer.max_epochs=1.5", "trainer.max_epochs must be int or null, got 1.5"),
+        ("+optimizer.eps=${model.nothing}", "^optimizer.eps cannot be resolved"),
+        # Lightning would take bfloat16, and the record would say float16.
+        ("trainer.precision=16-mixed", "32-true or bf16-mixed on a CPU, got 16-mixed"),
         ("trainer.precision='8'", "trainer.precision must be .*'bf16-mixed'.*, got '8'"),
         ("+trainer.check_val_every_n_epoch=4", "must divide trainer.max_epochs=6, got 4"),
         ("+trainer.val_check_interval=0.5", "the trainer's val_check_interval is not a setting: a"),
@@ -96,20 +99,3 @@ def test_search_that_cannot_choose_is_refused(workplace, small_tu, overrides, me
     graphs = ("experiment=table4/cox2_upg_k5_d0.5", f"runtime.dataset.root={small_tu}")
     with pytest.raises(UserError, match=message):
         workplace.train("tune=lambda", *graphs, *overrides.split())
-
-
-def test_sweep_goes_on_after_a_row_that_cannot_be_resolved(script, workplace):
-    """The first row has no ``model.dropout``."""
-    rows = "experiment=digits/implicit,chains/implicit"
-    missing = "+optimizer.eps=${model.dropout}"
-    outcome = script("-m", rows, missing, "trainer.max_epochs=1")
-    assert outcome.code == 1
-    assert "digits/implicit: optimizer.eps cannot be resolved" in outcome.out
-    assert "Traceback" not in outcome.out + outcome.err
-    assert len(list(workplace.path.glob("runs/chains/**/record.json"))) == 1
-
-
-def test_half_precision_that_a_cpu_lacks_is_refused(workplace):
-    """Lightning would take bfloat16, and the record would say float16."""
-    with pytest.raises(UserError, match="32-true or bf16-mixed on a CPU, got 16-mixed"):
-        workplace.train(*CHAINS, "trainer.precision=16-mixed")

@@ -1,10 +1,10 @@
 """A whole study in the time of a test, and the rows of a suite."""
 
-import shutil
 from pathlib import Path
 
 import yaml
 from experiments.rows import file
+from train.chains import own_configs
 from training import Workplace
 
 from phantomgrad_suite.runs.configs import choices, listed
@@ -22,10 +22,7 @@ def rows_of(suite: str) -> list[str]:
 
 def own_study(workplace: Workplace, *lines: str) -> Path:
     """Make the study tiny in its own file, which is no deviation from it; return the file."""
-    copy = workplace.path / "configs"
-    shutil.copytree(workplace.configs, copy)
-    workplace.configs = copy
-    path = copy / "study" / "figure1" / "tanh.yaml"
+    path = own_configs(workplace) / "study" / "figure1" / "tanh.yaml"
     target = "{_target_: phantomgrad_suite.studies.Precision, _convert_: all"
     path.write_text(
         "\n".join(["# @package _global_", *lines, f"setting: {target}, {', '.join(SETTING)}}}"])

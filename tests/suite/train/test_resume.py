@@ -12,23 +12,15 @@ DROP = ("schedule=multistep", "schedule.milestones=[3]", "schedule.gamma=0.1")
 NARROW = (*SMALL_MDEQ, *("solver.max_evaluations=3", "adjoint.max_evaluations=3"))
 
 
-@pytest.mark.parametrize(
-    ("row", "epoch"),
-    [
-        ("table4/cox2_implicit", 4),
-        ("digits/one_step", 5),  # shuffled batches
-    ],
-)
-def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch):
-    """It is interrupted right after the checkpoint, where the learning rate drops, or later."""
-    saved = "runtime.checkpoint.every_n_epochs=3"
-    here = (f"experiment={row}", "trainer.max_epochs=5", saved, *DROP)
-    if row.startswith("table4"):
-        here += (f"runtime.dataset.root={small_tu}", "dataset.folds=3", "dataset.batch_size=8")
-    if row.startswith("digits"):
-        here += ("+trainer.limit_train_batches=2", "+trainer.limit_val_batches=1")
+def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu):
+    """It is interrupted right after the checkpoint, where the learning rate drops."""
+    here = (
+        *("experiment=table4/cox2_implicit", f"runtime.dataset.root={small_tu}"),
+        *("dataset.folds=3", "dataset.batch_size=8", "trainer.max_epochs=5"),
+        *("runtime.checkpoint.every_n_epochs=3", *DROP),
+    )
     whole = workplace.train(*here, "runtime.paths.runs=whole")
-    folder = interrupted(workplace, epoch, *here)
+    folder = interrupted(workplace, 4, *here)
     assert checkpoint(folder)["epoch"] == 2
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)
@@ -43,41 +35,20 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu, row, epoch):
     assert rates["milestones"] == {3: 1}
 
 
-@pytest.mark.parametrize(
-    ("row", "step"),
-    [
-        ("digits/npg_k5_d0.5", 5),  # the last of an epoch
-        ("table1/implicit", 8),
-    ],
-)
 @pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
-def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(
-    workplace, cifar_root, row, step
-):
+def test_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(workplace, cifar_root):
     """Each of two epochs has five shuffled batches; dropout and pretraining are on."""
     here = (
-        f"experiment={row}",
-        "trainer.max_epochs=2",
-        "runtime.checkpoint.every_minutes=0",
-        "runtime.checkpoint.every_n_epochs=1",
-    )
-    here += (
+        *("experiment=table1/implicit", "trainer.max_epochs=2", *NARROW),
+        *("runtime.checkpoint.every_minutes=0", "runtime.checkpoint.every_n_epochs=1"),
         "runtime.callbacks.spectrum.every_n_epochs=2",
         "runtime.callbacks.spectrum.iterations=3",
+        *(f"runtime.dataset.root={cifar_root}", "dataset.batch_size=20", "dataset.augment=true"),
+        *("task.pretraining_steps=0.6", "task.pretraining_layers=2"),  # 6 of 10 steps
     )
-    if row.startswith("digits"):
-        here += ("dataset.batch_size=216", "+trainer.limit_val_batches=1")
-    else:
-        here += (
-            f"runtime.dataset.root={cifar_root}",
-            "dataset.batch_size=20",
-            "dataset.augment=true",
-            *NARROW,
-        )
-        here += ("task.pretraining_steps=0.6", "task.pretraining_layers=2")  # 6 of 10 steps
     whole = workplace.train(*here, "runtime.paths.runs=whole")
-    folder = interrupted(workplace, step, *here, unit="step")
-    assert checkpoint(folder)["global_step"] == step - 1
+    folder = interrupted(workplace, 8, *here, unit="step")
+    assert checkpoint(folder)["global_step"] == 7
     assert workplace.train(*here) == folder
     assert_same_run(folder, whole)
     ours, theirs = (read_record(path / "record.json") for path in (folder, whole))
