@@ -2,10 +2,7 @@
 
 import pytest
 from experiments.rows import CONFIGS, identity, resolved, rows_of
-from training import composed
 
-from phantomgrad_suite.jobs.compose import identity_of
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
 
@@ -32,19 +29,6 @@ def test_rows_of_an_edition_differ_in_what_the_rows_differ(table):
         assert epochs < own["trainer"]["max_epochs"]
         common.add((epochs, str(data), config["trainer"]["devices"]))
     assert len(common) == 1
-
-
-def test_override_of_an_edition_is_a_change():
-    found = identity_of(
-        composed(["experiment=table1/implicit", "scale=cpu", "trainer.max_epochs=2"])
-    )
-    assert (found.row, found.changes) == ("cpu/table1/implicit", ("trainer.max_epochs=2",))
-
-
-def test_what_has_no_edition_is_refused():
-    message = r"no scale 'cpu' of ignn_nodes: no configs/scale/cpu/"
-    with pytest.raises(UserError, match=message):
-        identity_of(composed(["experiment=chains/implicit", "scale=cpu"]))
 
 
 @pytest.mark.parametrize(
