@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report.conftest import record
 
-from phantomgrad_suite.runs import archive
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.records import Record
 
@@ -20,11 +19,12 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), VALUES), min_size=1, max_size=4))
-def test_shared_and_rest_are_the_whole(contents):
-    shared = archive._shared(contents)
-    for content in contents:
-        whole = archive._joined(shared, archive._rest(content, shared))
-        assert json.dumps(whole, sort_keys=True) == json.dumps(content, sort_keys=True)
+def test_configurations_of_one_file_are_read_as_they_were(tmp_path_factory, contents):
+    archive = Archive(tmp_path_factory.mktemp("records"))
+    for seed, content in enumerate(contents):
+        archive.add(record("t/a", f"seed{seed}", [0.5], config=content))
+    found = [one.config for one in archive.of(Record, "t/a")]
+    assert json.dumps(found, sort_keys=True) == json.dumps(contents, sort_keys=True)
 
 
 def test_records_of_a_row_are_lines_of_one_file(tmp_path):

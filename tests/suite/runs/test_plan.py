@@ -47,11 +47,3 @@ def test_patterns_that_name_nothing_are_refused():
         listed("experiment", "chains/*, !chains/ngp")
     with pytest.raises(UserError, match=r"!chains/\* leaves out all"):
         listed("experiment", "chains/upg_k5_d0.5, !chains/*")
-
-
-@pytest.mark.parametrize(
-    ("table", "runs"), [("chains", 9), ("figure3_cox2", 72), ("table1", 66), ("table4", 180)]
-)
-def test_number_of_expected_runs(table, runs):
-    found = expected(CONFIGS, table)
-    assert len(found) == len(set(found)) == runs

@@ -5,10 +5,10 @@ import math
 from dataclasses import asdict, replace
 
 import pytest
+from report.conftest import record
 
 from phantomgrad_suite.runs.records import (
     Check,
-    Record,
     RecordError,
     Result,
     StudyRecord,
@@ -18,24 +18,9 @@ from phantomgrad_suite.runs.records import (
     write_record,
 )
 
-RECORD = Record(
-    row="table4/cox2_implicit",
-    instance="seed42-fold3",
-    label={"dataset": "COX2", "model": "IGNN", "method": "Implicit"},
-    protocol="full",
-    changes=[],
+RECORD = record(
+    *("table4/cox2_implicit", "seed42-fold3", [0.7, 0.85, 0.8]),
     result=Result("accuracy", 0.85, 12, 0.8, 0.82, 7),
-    curves={"test/accuracy": [0.7, 0.85, 0.8]},
-    parameters={"total": 37634, "trainable": 27010},
-    data={"name": "COX2", "fingerprint": "sha256:ab", "graphs": 467},
-    solver={"evaluations": 14.5},
-    seconds={"total": 80.0, "epoch": 0.4},
-    memory={"peak_bytes": 2**29, "kind": "process"},
-    environment={"git": None, "versions": {"torch": "2.14.1"}},
-    config={"seed": 42, "dataset": {"fold": 3}},
-    config_hash="c0ffee",
-    started="2026-01-01T00:00:00+00:00",
-    finished="2026-01-01T00:01:20+00:00",
 )
 STUDY = StudyRecord(
     row="figure1/tanh",
@@ -106,8 +91,7 @@ WITHOUT_ROW = json.dumps({k: v for k, v in asdict(RECORD).items() if k != "row"}
 )
 def test_a_damaged_record_is_named_and_refused(tmp_path, content, message):
     path = tmp_path / "r.json"
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_text(content)
     with pytest.raises(RecordError, match=message) as caught:
         read_any(path)
     assert str(path) in str(caught.value)
