@@ -78,18 +78,14 @@ def installed(checkout, tmp_path_factory):
     return folder
 
 
-def test_library_works_in_any_folder(installed):
+def test_library_and_commands_work_in_any_folder(installed):
     assert (installed / "phantomgrad" / "py.typed").exists()
     run(
         installed,
         f"{USER}\nassert phantomgrad.__file__.startswith({str(installed)!r})\n"
         "assert phantomgrad.__version__ == '1.2.3'",
     )
-
-
-def test_commands_work_in_any_folder(installed):
     command = "sys.argv[0] = 'phantomgrad'; from phantomgrad_suite.main import main; main()"
     listed = run(installed, command, "train", "table=reasoning_few", "cluster=list")
     assert "experiment=reasoning/puzzles100_j7" in listed
     assert f"{installed}/phantomgrad_suite/scripts/train.py" in listed
-    assert "digits/upg_k5_d0.5" in run(installed, command, "status", "--table", "digits")
