@@ -6,6 +6,7 @@ import warnings
 import lightning
 import pytest
 import torch
+from recorder import trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -48,20 +49,12 @@ class Plain(lightning.LightningModule):
         (Steps(5), 4, False),
     ],
 )
-def test_a_trainer_of_your_own(solver, steps, warns, tmp_path):
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        default_root_dir=tmp_path,
-        callbacks=[SolverMonitor(patience=4)],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+def test_a_trainer_of_your_own(solver, steps, warns):
     expected = pytest.warns(SolverWarning, match="the solver of deq has failed 4 times")
     with expected if warns else contextlib.nullcontext():
-        trainer.fit(Plain(solver), DataLoader(torch.ones(2 * steps, 3), batch_size=2))
+        trainer(1, callbacks=[SolverMonitor(patience=4)]).fit(
+            Plain(solver), DataLoader(torch.ones(2 * steps, 3), batch_size=2)
+        )
 
 
 def solution(residual, converged=None, tol=1e-3):

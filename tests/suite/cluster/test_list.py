@@ -56,13 +56,6 @@ def test_tables_and_suites_take_settings_of_their_rows(script, study_script, lin
     assert all({*arguments} - {arguments[0]} <= {*command} for command in listed)
 
 
-def test_row_of_a_table_that_lacks_a_setting_is_named(script):
-    """None of the rows is started."""
-    outcome = script("table=chains", "gradient.steps=2", "cluster=list")
-    assert outcome.err.startswith("chains/implicit: there is no setting 'gradient.steps'; ")
-    assert outcome.out == ""
-
-
 def test_listed_commands_of_a_suite(study_script):
     outcome = study_script("suite=figure4", "cluster=list")
     first, *others = [shlex.split(line) for line in outcome.out.splitlines()]

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from problems import dense_jacobian as reference_jacobian
@@ -14,7 +13,7 @@ from phantomgrad_suite.studies import (
     SeriesConvergence,
     SGDConvergence,
 )
-from phantomgrad_suite.studies.base import dense_jacobian, truncated_series
+from phantomgrad_suite.studies.base import dense_jacobian
 from phantomgrad_suite.studies.synthetic import SyntheticCell
 
 CPU = torch.device("cpu")
@@ -51,13 +50,3 @@ def test_dense_jacobian_of_every_row(nonlinearity):
     torch.set_default_dtype(torch.float64)
     expected = reference_jacobian(lambda h: cell.double()(h, u.double()), h.double())
     torch.testing.assert_close(ours, expected)
-
-
-def test_truncated_series_are_sums_of_powers():
-    m = np.random.default_rng(0).standard_normal((3, 3)) / 3
-    b = 0.4 * m + 0.6 * np.eye(3)
-    found = truncated_series(m, 0.4, (1, 4))
-    assert list(found) == [1, 4]
-    for k, total in found.items():
-        powers = [np.linalg.matrix_power(b, i) for i in range(k)]
-        np.testing.assert_allclose(total, 0.4 * sum(powers), rtol=1e-12)

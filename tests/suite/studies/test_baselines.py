@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from phantomgrad_suite.data import Cifar10, ImageBatch, WikiText103
+from phantomgrad_suite.data import Cifar10, Corpus, ImageBatch, WikiText103
 from phantomgrad_suite.studies.baselines import (
     ImageBaselines,
     TextBaselines,
@@ -59,8 +59,11 @@ def test_images_whose_first_pixel_shows_the_class_are_classified():
     assert numbers["data"]["fingerprint"] == data.facts()["fingerprint"]
 
 
-def test_text_baselines_are_those_of_the_embedded_characters():
-    data = WikiText103(root="", name="wikitext103-characters")
+def test_text_that_follows_from_two_words_is_predicted_by_three():
+    """After 0 there is 1 or 2, in turn: two words leave it open in half of the places."""
+    data, text = WikiText103(root="", name="wikitext103-characters"), torch.tensor([0, 1, 0, 2])
+    parts = {"train": text.repeat(1000), "test": text.repeat(100)}
+    data.__dict__["corpus"] = Corpus(parts, 3, "")
     numbers = TextBaselines(data=data, orders=(2, 3)).measure(0, CPU).numbers
-    two, three = numbers["scores"].values()
-    assert 10 < three < two < 20
+    assert numbers["metric"] == "perplexity"
+    assert [*numbers["scores"].values()] == pytest.approx([2**0.5, 1], rel=1e-2)

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient
 from phantomgrad_suite.studies import Complexity
-from phantomgrad_suite.studies.complexity import _Problem, fit
+from phantomgrad_suite.studies.complexity import fit
 from phantomgrad_suite.studies.meters import Clock
 
 CPU = torch.device("cpu")
@@ -22,18 +21,6 @@ def test_exact_polynomials_are_found():
         found = fit([1, 2, 5], [value] * 3, "K")
         assert (found["slope"], found["intercept"]) == (0, value)
         assert (found["climbs"], found["r2"], found["order"]) == (0, 1, "O(1)")
-
-
-def test_unrolled_graphs_grow_with_k_and_neumann_graphs_do_not():
-    """A step keeps a state before the nonlinearity and one after it; k steps keep k times that."""
-    problem = _Problem(Complexity(**TINY), 0, CPU)
-    image = problem.cell(problem.z, problem.u).detach()
-    torch.testing.assert_close(image, problem.z, rtol=0, atol=1e-4)
-    one = problem.graph_bytes(UnrolledPhantomGradient(1, 0.5))
-    assert one == 2 * problem.u.nbytes
-    for k in (2, 5, 9):
-        assert problem.graph_bytes(UnrolledPhantomGradient(k, 0.5)) == k * one
-        assert problem.graph_bytes(NeumannPhantomGradient(k, 0.5)) == one
 
 
 def test_what_is_recorded(monkeypatch):
@@ -56,6 +43,9 @@ def test_what_is_recorded(monkeypatch):
         [21.0, 22.0, 23.0],
     ]
     assert methods["NPG"]["peak_bytes"] == [640] * 3
+    step = 2 * 3 * 2 * 4 * 8  # a state before the nonlinearity and one after it, in float64
+    assert methods["UPG"]["graph_bytes"] == [step, 2 * step, 3 * step]
+    assert methods["NPG"]["graph_bytes"] == [step] * 3
     assert methods["UPG"]["fits"]["graph_bytes"]["order"] == "O(k)"
     for name in set(methods) - {"UPG"}:
         assert methods[name]["fits"]["graph_bytes"]["order"] == "O(1)"

@@ -36,20 +36,6 @@ def test_wikitext_has_the_words_of_its_training_text(root):
         assert loader.dataset.length == tokens(root, name) // 2
 
 
-def test_encoded_texts_are_cached(root):
-    """They are encoded again when a text changes; the fingerprint is that of the content."""
-    folder = root / "wikitext-103"
-    first = WikiText103(root=str(root), **SMALL).facts()
-    kept = (folder / "wikitext103.pt").read_bytes()
-    assert WikiText103(root=str(root), **SMALL).facts() == first
-    assert (folder / "wikitext103.pt").read_bytes() == kept
-    with (folder / "wiki.test.tokens").open("a") as file:
-        file.write("w1 w2\n")
-    second = WikiText103(root=str(root), **SMALL).facts()
-    assert second["test"] == first["test"] + 3
-    assert second["fingerprint"] != first["fingerprint"]
-
-
 def test_unknown_word_is_reported_with_file_and_line(root):
     path = root / "wikitext-103" / "wiki.valid.tokens"
     path.write_text("w1 w2\nw3 nowhere\n")
