@@ -11,10 +11,8 @@ vector-Jacobian products of the official map. ``golden/mdeq.json`` holds:
 - ``from_zero``: training mode, Tiny, fill A, UPG from the zero state by (steps, damping): loss,
   logit[0, 0], then the norms of GRADIENTS; 6 digits.
 - ``from_cosine``: the same from the cosine state, damping 0.5, by (estimator, steps); 9 digits.
-- ``injection_gradient``: L2 norm and first elements of the gradient of u, NPG, by steps.
 - ``fixed_point``: training mode, Tiny, fill B: the equilibrium of each scale.
 - ``from_fixed_point``: the gradients there by (estimator, steps).
-- ``distance_to_exact``: cosine to the exact gradient and relative error by (steps, damping).
 """
 
 import json

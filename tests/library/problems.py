@@ -206,7 +206,7 @@ class Dispatched(TorchDispatchMode):
 
 
 class GoldenCell(nn.Module):
-    """``tanh(z W^T + x U^T + b)``, the problem of golden/taps.json and golden/solvers_beyond.json.
+    """``tanh(z W^T + x U^T + b)``, the problem of four files in golden/.
 
     ``inputs`` is its batch, of two samples.
     """

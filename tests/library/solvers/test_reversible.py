@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from golden.adjoint import V
 from methods import reversible
-from problems import Affine, Parametric, TanhCell, looped, relative_error
+from problems import Affine, GoldenCell, Parametric, TanhCell, looped, relative_error
 
 import phantomgrad as pg
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reversible.json").read_text())
-INPUTS = {name: torch.tensor(v, dtype=torch.float64) for name, v in GOLDEN["inputs"].items()}
 
 
 def golden_problem():
-    leaves = [INPUTS[name].clone().requires_grad_() for name in "WUbx"]
+    cell = GoldenCell()
+    tensors = (cell.weight, cell.input, cell.bias, cell.inputs)
+    leaves = [tensor.detach().requires_grad_() for tensor in tensors]
     f = lambda z, w, u, b, x: torch.tanh(z @ w.T + x @ u.T + b)  # noqa: E731
     return Parametric(f, *leaves), leaves
 
@@ -40,7 +42,7 @@ def golden_error(case, **settings):
         solution = reversible(budget, case["beta"], **settings).solve(f, torch.zeros(2, 5))
         assert solution.evaluations.tolist() == [budget] * 2
         states.append((solution.z.detach() - torch.tensor(case[name])).abs().max())
-        gradients.append(torch.autograd.grad((INPUTS["v"] * solution.z).sum(), leaves))
+        gradients.append(torch.autograd.grad((V * solution.z).sum(), leaves))
     means = (sum(g) / len(solves) for g in zip(*gradients, strict=True))
     expected = (torch.tensor(case[f"grad_{name}"]) for name in "WUbx")
     errors = [(a - b).abs().max() for a, b in zip(means, expected, strict=True)]
