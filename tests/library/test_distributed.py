@@ -4,11 +4,9 @@ import distributed_worker
 import pytest
 import torch
 from problems import relative_error
+from training import needs_gloo
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this build of torch has no gloo backend",
-)
+pytestmark = needs_gloo
 
 
 @pytest.fixture(scope="module")
