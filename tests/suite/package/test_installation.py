@@ -16,6 +16,7 @@ PROJECTS = {
     for place in (".", "./suite")
 }
 LIBRARY, SUITE = PROJECTS.values()
+LOCK = (REPOSITORY / "requirements.lock").read_text().splitlines()
 
 
 def declared():
@@ -25,9 +26,6 @@ def declared():
         for line in (*project["dependencies"], *(line for extra in extras for line in extra)):
             if line != LIBRARY["name"]:
                 yield Requirement(line)
-
-
-LOCK = (REPOSITORY / "requirements.lock").read_text().splitlines()
 
 
 @pytest.fixture
