@@ -22,8 +22,9 @@ from phantomgrad.solvers import GMRES, IterativeSolver, LinearSolver, Solution
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.callbacks.compiled import compile_layer
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
-from phantomgrad_suite.jobs.compose import compose_row
+from phantomgrad_suite.jobs.compose import compose_row, recorded
 from phantomgrad_suite.jobs.environment import set_float32_precision
+from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies.base import Findings, Study, progress
 from phantomgrad_suite.studies.meters import Clock, frozen_heap, paired_ratio, peak_bytes, spread
 
@@ -51,6 +52,7 @@ class TrainingStep:
         compile: str | None = None,
     ) -> None:
         self.name, self.config, self._clock = name, compose_row(name), clock
+        self.config_hash = hash_config(recorded(self.config))
         self.config.matmul_precision = matmul_precision or self.config.matmul_precision
         precision = self.config.trainer.get("precision", "32-true")
         if precision != "32-true":
@@ -194,6 +196,7 @@ def _numbers(step: TrainingStep) -> dict[str, Any]:
     seconds = step.seconds
     return {
         "row": step.name,
+        "config_hash": step.config_hash,
         "label": {key: step.config.label[key] for key in ("dataset", "method", "model")},
         "parameters": sum(p.numel() for p in step.task.model.parameters()),
         "batch": step.data.samples,

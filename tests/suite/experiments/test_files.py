@@ -10,6 +10,7 @@ from phantomgrad_suite.jobs.compose import as_dict, recorded
 from phantomgrad_suite.runs.configs import choices
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
+from phantomgrad_suite.runs.records import StudyRecord
 from phantomgrad_suite.studies import Study
 
 STUDIES = choices("study")
@@ -45,6 +46,14 @@ def test_published_records_are_those_of_the_files(row):
     config = recorded(composed([f"study={row}"], root="study")) if row in STUDIES else resolved(row)
     found = {record.config_hash for (of, _), record in PUBLISHED.records.items() if of == row}
     assert found == {hash_config(config)}
+
+
+@pytest.mark.usefixtures("workplace")
+def test_timed_rows_are_those_of_the_files():
+    timed = PUBLISHED.of(StudyRecord, "throughput")
+    numbers = [row for record in timed for row in record.numbers["rows"]]
+    found = {row["row"]: row["config_hash"] for row in numbers}
+    assert found == {row: hash_config(resolved(row)) for row in found}
 
 
 @pytest.mark.usefixtures("workplace")
