@@ -94,10 +94,14 @@ def identity_of(config: DictConfig) -> Identity:
 def _decisive(root: str, overrides: tuple[str, ...], sources: tuple[str, ...]) -> dict[str, Any]:
     """Return what identifies a composition from ``sources``, those of the running application."""
     with composing():
-        row = compose(root, list(overrides))
+        return decisive_settings(compose(root, list(overrides)))
+
+
+def decisive_settings(config: DictConfig) -> dict[str, Any]:
+    """Return what identifies a configuration, which the running application need not have."""
     # Names in `label` and `runtime` refer to the running application, and identify nothing.
-    kept = [str(key) for key in row if key not in ("label", "runtime")]
-    return recorded(OmegaConf.masked_copy(row, kept))
+    kept = [str(key) for key in config if key not in ("label", "runtime")]
+    return recorded(OmegaConf.masked_copy(config, kept))
 
 
 def without_launcher(overrides: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from phantomgrad.solvers import GMRES, IterativeSolver, LinearSolver, Solution
 from phantomgrad_suite.callbacks.capture import layers_of
 from phantomgrad_suite.callbacks.compiled import compile_layer
 from phantomgrad_suite.jobs.build import build_task, synthetic_data
-from phantomgrad_suite.jobs.compose import compose_row, recorded
+from phantomgrad_suite.jobs.compose import compose_row, decisive_settings
 from phantomgrad_suite.jobs.environment import set_float32_precision
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.studies.base import Findings, Study, progress
@@ -52,7 +52,7 @@ class TrainingStep:
         compile: str | None = None,
     ) -> None:
         self.name, self.config, self._clock = name, compose_row(name), clock
-        self.config_hash = hash_config(recorded(self.config))
+        self.config_hash = hash_config(decisive_settings(self.config))
         self.config.matmul_precision = matmul_precision or self.config.matmul_precision
         precision = self.config.trainer.get("precision", "32-true")
         if precision != "32-true":
