@@ -1,9 +1,10 @@
 """What extensions add to the report.
 
-The module ``<package>.report`` of an extension (:mod:`phantomgrad_suite.runs.configs`) updates four
+The module ``<package>.report`` of an extension (:mod:`phantomgrad_suite.runs.configs`) updates five
 dictionaries when it is imported: ``TABLES`` and ``FIGURES`` of :mod:`.catalogue`, titles and
 captions; ``STUDIES`` of :mod:`.studies`, how the sections of a table are made from records of
-studies; and ``MAKERS`` of :mod:`.figures`, how the figures of a table are made.
+studies; ``MAKERS`` of :mod:`.figures`, how the figures of a table are made; and ``QUANTITIES`` of
+:mod:`.claims.quantities`, what claims compare.
 """
 
 from importlib import import_module

@@ -3,13 +3,12 @@
 Where it leaves a choice: evaluations of f are those of all training steps; the cosine is that of
 UPG with k = 5 and λ = 0.5, and its slope is fitted by least squares to the step divided by the last
 step, so it is the change over the training. Leads are mean differences of cosines over the measured
-steps, and residuals common logarithms at the last one.
+steps.
 """
 
-import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,100 +42,52 @@ def higher_is_better(record: Record, quantity: Quantity) -> bool:
     return quantity.is_result and metric_of_run(record).higher_is_better
 
 
-def _in_points(record: Record, value: Any) -> float:
+def in_points(record: Record, value: Any) -> float:
+    """Return a value of the test metric in the unit of the margin."""
     if record.result.metric == "perplexity":
         return 100 * float(np.log(float(value)))
     return float(value) * metric_of_run(record).scale
 
 
-def _curve(record: Record, name: str) -> Any:
-    return np.asarray(record.curves[name], dtype=float)  # NaN in the place of None
+def curve(record: Record, name: str) -> Any:
+    """Return a curve of a run as an array, with NaN where nothing was measured."""
+    return np.asarray(record.curves[name], dtype=float)
 
 
 def _at_equal_evaluations(record: Record, other: Record) -> float:
     """Return the metric at the last epoch with a test value within the evaluations of ``other``."""
-    tested = _curve(record, metric_of_run(record).curve)
+    tested = curve(record, metric_of_run(record).curve)
     spent = evaluations(record) <= evaluations(other)[-1]
     found = tested[spent & ~np.isnan(tested)]
-    return _in_points(record, found[-1]) if found.size else math.nan
-
-
-def _without_solver(record: Record, _: Record) -> float:
-    without, with_solver = (_curve(record, f"test/perplexity{at}")[-1] for at in ("_without", ""))
-    return 100 * float(np.log(without / with_solver))
-
-
-def _gain_of_segments(record: Record, _: Record) -> float:
-    many, trained = (_curve(record, f"test/exact_accuracy{at}")[-1] for at in ("_at_64", ""))
-    return 100 * float(many - trained)
-
-
-def _change(of: Callable[[Record, Record], float]) -> Quantity:
-    return Quantity(of, is_change=True, has_margin=True, decimals=2)
-
-
-def _lost(n: int) -> Quantity:
-    """Return how much worse the last epoch's model is with n times its segments in evaluation."""
-
-    def of(record: Record, _: Record) -> float:
-        name = f"{metric_of_run(record).curve}_at_{n * record.config['task'].get('segments', 1)}"
-        rise = _in_points(record, _curve(record, name)[-1]) - _in_points(record, record.result.last)
-        return -rise if metric_of_run(record).higher_is_better else rise
-
-    return _change(of)
+    return in_points(record, found[-1]) if found.size else math.nan
 
 
 def _cosine_slope(record: Record, _: Record) -> float:
-    steps = _curve(record, _STEP)
-    return statistics.linear_regression(steps / steps[-1], _curve(record, _COSINE)).slope
+    steps = curve(record, _STEP)
+    return statistics.linear_regression(steps / steps[-1], curve(record, _COSINE)).slope
 
 
-def _lead(name: str, over: str) -> Quantity:
+def lead(name: str, over: str) -> Quantity:
     """Return how much nearer an estimator is to the exact gradient than another, on average."""
     one, other = (f"precision/{estimator}/cosine" for estimator in (name, over))
-    return Quantity(lambda run, _: float((_curve(run, one) - _curve(run, other)).mean()))
-
-
-def _log_residual(record: Record, _: Record) -> float:
-    """Return how far the last segment's residual is above 1 %."""
-    return _log_residuals(record)[-1] + 2
-
-
-def _residual_fall(record: Record, _: Record) -> float:
-    values = _log_residuals(record)
-    return values[-1] - values[0]
-
-
-def _log_residuals(record: Record) -> list[float]:
-    names = (f"precision/segment{n}/residual" for n in itertools.count(1))
-    known = itertools.takewhile(record.curves.__contains__, names)
-    return [float(np.log10(_curve(record, name)[-1])) for name in known]
+    return Quantity(lambda run, _: float((curve(run, one) - curve(run, other)).mean()))
 
 
 def _result(of: Callable[[Record, Record], float], **options: Any) -> Quantity:
     return Quantity(of, is_result=True, has_margin=True, decimals=2, **options)
 
 
-QUANTITIES: Mapping[str, Quantity] = {
-    "last": _result(lambda run, _: _in_points(run, run.result.last)),
-    "best": _result(lambda run, _: _in_points(run, run.result.best), trained_by="best"),
+QUANTITIES: dict[str, Quantity] = {
+    "last": _result(lambda run, _: in_points(run, run.result.last)),
+    "best": _result(lambda run, _: in_points(run, run.result.best), trained_by="best"),
     "at_equal_evaluations": _result(_at_equal_evaluations),
     "train_loss_last": Quantity(
-        lambda run, _: 100 * float(_curve(run, "train/loss")[-1]), has_margin=True, decimals=2
+        lambda run, _: 100 * float(curve(run, "train/loss")[-1]), has_margin=True, decimals=2
     ),
-    "without_solver": _change(_without_solver),
-    "gain_of_segments": Quantity(_gain_of_segments, decimals=2),
-    "lost_at_2x": _lost(2),
-    "lost_at_4x": _lost(4),
-    "cosine_min": Quantity(lambda run, _: float(_curve(run, _COSINE).min())),
+    "cosine_min": Quantity(lambda run, _: float(curve(run, _COSINE).min())),
     "cosine_slope": Quantity(_cosine_slope),
-    "lead_recursion": _lead("last_7", "last_2"),
-    "lead_npg": _lead("npg_k3_d0.5", "last_2"),
-    "lead_preconditioned": _lead("preconditioned_m5", "gmres_m5"),
-    "lead_over_phantom": _lead("preconditioned_m5", "npg_k5_d0.5"),
-    "residual_log": Quantity(_log_residual),
-    "residual_fall": Quantity(_residual_fall),
-    "residual_order": Quantity(lambda run, _: float(_curve(run, "precision/residual_order")[-1])),
-    "radius_last": Quantity(lambda run, _: float(_curve(run, _RADIUS)[-1])),
+    "lead_preconditioned": lead("preconditioned_m5", "gmres_m5"),
+    "lead_over_phantom": lead("preconditioned_m5", "npg_k5_d0.5"),
+    "radius_last": Quantity(lambda run, _: float(curve(run, _RADIUS)[-1])),
 }
-"""By their names in ``claims.yaml``."""
+"""By their names in ``claims.yaml``; an extension adds its own."""
