@@ -10,6 +10,7 @@ READ = {f"phantomgrad_suite.{name}": f"../{name}" for name in ("configs", "resul
 DATA = {
     "phantomgrad_suite": [
         "py.typed",
+        "data/SHA256SUMS",
         "data/embedded/*",
         "report/*.toml",
         "report/templates/*",

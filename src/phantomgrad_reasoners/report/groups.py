@@ -10,6 +10,7 @@ from phantomgrad_suite.report.catalogue import FIGURES, Entry
 from phantomgrad_suite.report.document import DASH, Section, Table, section
 from phantomgrad_suite.report.figures.style import Lines, file_name
 from phantomgrad_suite.report.studies.parts import Records
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import StudyRecord
 
 _HEADINGS = {
@@ -43,10 +44,17 @@ def title_of(group: Records) -> str:
 
 
 def frame(group: Records, part: str) -> pd.DataFrame:
-    """Return the rows of a part of the numbers of all runs, with ``run`` and printed ``set``."""
-    rows = pd.DataFrame(
-        [{"run": r.numbers["instance"], **row} for r in group for row in r.numbers[part]]
-    )
+    """Return the rows of a part of the numbers of all runs.
+
+    They have a column ``run``, and ``set`` as tables print it.
+    """
+    try:
+        rows = pd.DataFrame(
+            [{"run": r.numbers["instance"], **row} for r in group for row in r.numbers[part]]
+        )
+    except (KeyError, TypeError) as error:
+        name = f"{group[0].row}/{group[0].instance}"
+        raise UserError(f"{name} was measured by an earlier version: run it again") from error
     known = "test/known_grids"
     names = {known: "Known grids", "test": "New grids" if known in {*rows["set"]} else "Test"}
     return rows.assign(set=rows["set"].replace(names))
@@ -61,7 +69,10 @@ def ends(group: Records, part: str) -> pd.DataFrame:
 def sections(
     entry: Entry, records: Records, parts: Mapping[str, Callable[[Records], pd.DataFrame]]
 ) -> Iterator[Section]:
-    """Yield the sections of each row of trained runs: frames of text, indexed by words."""
+    """Yield the sections of each row of trained runs, made from frames of text.
+
+    The index of a frame becomes the first columns.
+    """
     for group in by_row(records):
         facts = {**group[0].setting, "runs": len(group), "n": frame(group, "sets")["n"].iloc[0]}
         for part, make in parts.items():

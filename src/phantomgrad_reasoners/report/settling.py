@@ -50,7 +50,7 @@ def _halting(group: Records) -> pd.DataFrame:
 
 def _chosen(values: pd.Series) -> str:
     """Return in how many runs a setting is chosen; older records do not say it of all rules."""
-    return DASH if values.isna().any() else f"{values.sum()} of {len(values)}"
+    return DASH if values.isna().any() else f"{int(values.sum())} of {len(values)}"
 
 
 def _starts(group: Records) -> pd.DataFrame:

@@ -41,7 +41,7 @@ def fetch(name: str, target: Path, source: Path | None = None) -> str:
         target: the folder of all data (``runtime.paths.data``).
         source: a folder laid out like it, to copy from; ``None`` to download.
     """
-    if name in EMBEDDED:
+    if name.upper() in EMBEDDED:
         return f"{name}: comes with the package"
     recipe = _RECIPES.get(name.casefold().replace("-", "").replace("_", "")) or _tu(name)
     place = target / recipe.places[0]

@@ -1,5 +1,6 @@
 """The catalogue of all tables (titles, notes, commands), and the templates of the page."""
 
+import itertools
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,7 +57,9 @@ def catalogue() -> dict[str, Entry]:
 
 @cache
 def _catalogue(places: tuple[Path, ...]) -> dict[str, Entry]:
-    found = {entry.key: entry for place in places for entry in _tables_of_runs(place)}
+    found: dict[str, Entry] = {}
+    for entry in itertools.chain(*map(_tables_of_runs, places)):
+        found.setdefault(entry.key, entry)  # a user's table may have rows of a published one
     found |= {key: Entry(key, **content) for key, content in TABLES.items()}
     order = dict.fromkeys([*_CONTENT["order"], *found])
     return {key: found[key] for key in order if key in found}

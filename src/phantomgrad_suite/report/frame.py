@@ -193,8 +193,9 @@ def evaluations(record: Record) -> np.ndarray:
     """Return the evaluations of f, and products with its Jacobian, of all steps up to each epoch.
 
     A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
-    the others once, or twice ``at: image``; then there are k products, for implicit differentiation
-    one, and j / (n + 1) of one if only j of the n + 1 steps of a recursion are recorded.
+    the others once, or twice with ``at: image``; then there are k products, for implicit
+    differentiation one, and j / (n + 1) of one if only j of the n + 1 steps of a recursion are
+    recorded.
     Backpropagation through the solver takes a product for each evaluation, and with Reversible
     another evaluation. A Jacobian penalty takes two evaluations and two products, one on the radius
     a product more for each iteration, and one on f(z) - z an evaluation and a product. Pretraining

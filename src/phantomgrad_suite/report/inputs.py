@@ -77,7 +77,10 @@ def _of_row(row: str, path: Path) -> PaperNumber | None:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a YAML file, which must be a mapping; an empty file is one."""
     text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = yaml.load(text, loader) or {}
+    try:
+        content = yaml.load(text, loader) or {}
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} must be a mapping, got {content!r}")
     return content

@@ -107,11 +107,12 @@ def test_normed_weights_are_computed_once_in_a_pass(family, unrolled):
 
 @every_paper_family
 def test_unrolling_does_not_solve(family):
-    model = family.build()
-    model(*family.arguments())
+    model = family.build(gradient=IMPLICIT)
+    scores(model, family.arguments()).sum().backward()
     assert model.deq.last_solution is not None
+    assert model.deq.last_adjoint is not None
     model(*family.arguments(), unrolled=2)
-    assert model.deq.last_solution is None
+    assert (model.deq.last_solution, model.deq.last_adjoint) == (None, None)
 
 
 @every_family

@@ -1,5 +1,7 @@
 """Every file of a row, table or study: what it says, and which experiment it is."""
 
+import re
+
 import pytest
 from experiments.rows import CONFIGS, LISTS, ROWS, SWEEPS, TABLES, resolved, rows_of, text
 from hydra.utils import instantiate
@@ -49,11 +51,30 @@ def test_published_records_are_those_of_the_files(row):
 
 
 @pytest.mark.usefixtures("workplace")
+def test_published_studies_of_runs_are_those_of_the_files():
+    records = [r for study in ("scaling", "settling") for r in PUBLISHED.of(StudyRecord, study)]
+    assert records
+    for record in records:
+        study, _, run = record.row.partition("/")
+        config = recorded(composed([f"study={study}", f"run={run}"], root="study"))
+        assert record.config_hash == hash_config(config), record.row
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_label_has_the_steps_and_the_damping_of_the_gradient():
+    for row in ROWS:
+        config = resolved(row)
+        for k, damping in re.findall(r"A\((\d+), ([\d.]+)\)", config["label"]["method"]):
+            gradient = config["gradient"]
+            assert (int(k), float(damping)) == (gradient["steps"], gradient["damping"]), row
+
+
+@pytest.mark.usefixtures("workplace")
 def test_timed_rows_are_those_of_the_files():
     timed = PUBLISHED.of(StudyRecord, "throughput")
     numbers = [row for record in timed for row in record.numbers["rows"]]
-    found = {row["row"]: row["config_hash"] for row in numbers}
-    assert found == {row: hash_config(resolved(row)) for row in found}
+    found = {(row["row"], row["config_hash"]) for row in numbers}
+    assert found == {(row, hash_config(resolved(row))) for row, _ in found}
 
 
 @pytest.mark.usefixtures("workplace")

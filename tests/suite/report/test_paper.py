@@ -1,6 +1,8 @@
 """The numbers in the files of rows against the paper's tables, typed here from their source."""
 
+import pandas as pd
 import pytest
+from report.conftest import PUBLISHED
 
 from phantomgrad_suite.report.inputs import read_paper
 from phantomgrad_suite.runs.errors import UserError
@@ -118,6 +120,17 @@ def test_every_metric_of_a_task_may_be_printed(tmp_path):
         path.write_text(f"paper: {{{ROW}, {metric}: 87.4}}\n", encoding="utf-8")
     found = {n.metric: n.value for n in read_paper(tmp_path) if n.table == "t"}
     assert found == dict.fromkeys(METRICS, "87.4")
+
+
+def test_spreads_are_sample_standard_deviations():
+    """As the authors' log shows: the best epochs of its runs are 95.06 ± 0.16."""
+    best = (
+        pd.read_csv(PUBLISHED.folder.parent / "published_curves.csv").groupby(["row", "run"]).max()
+    )
+    best = 100 * best.loc["table3/cifar10_upg", "test/accuracy"]
+    assert best.round(2).tolist() == [94.89, 95.09, 95.21]
+    (number,) = (n for n in read_paper() if n.row == "table3/cifar10_upg")
+    assert f"{best.std(ddof=1):.2f}" == number.spread
 
 
 def test_rows_that_build_on_a_row_do_not_inherit_its_number():

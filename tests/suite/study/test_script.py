@@ -34,7 +34,7 @@ def test_script_names_a_bad_argument_in_one_line(study_script, arguments, messag
         ("setting.steps=3", r"setting\.steps must be Sequence\[int\], got 3"),
         ("label=5", "label must be a mapping, got 5"),
         ("threads=0", "threads must be a positive integer or null, got 0"),
-        ("device=cuda", "device=cuda, but torch sees no CUDA device.s."),
+        ("device=cuda", "device=cuda, but torch sees 0 CUDA devices"),
         ("device=tpu", "device must be cpu or cuda, got 'tpu'"),
     ],
 )
@@ -82,5 +82,5 @@ def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launc
 def test_device_is_one_that_is_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert find_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(UserError, match=r"device=cuda:1, but torch sees 1 CUDA device\(s\)"):
+    with pytest.raises(UserError, match=r"device=cuda:1, but torch sees 1 CUDA devices"):
         find_device("cuda:1")

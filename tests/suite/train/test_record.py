@@ -99,3 +99,8 @@ def test_rows_with_the_same_settings_share_their_runs(workplace, caplog):
     caplog.clear()
     assert workplace.record("experiment=chains/mine") == second
     assert "finished, skipped" in caplog.text
+    own = workplace.path / "runs/chains/upg_k5_d0.5/seed0"
+    (own / "record.json").unlink()
+    again = workplace.record(ROW)  # resumed, not taken from its own copy
+    assert "same_run_as" not in again.environment
+    assert again.curves["train/loss"] == first.curves["train/loss"]

@@ -97,11 +97,13 @@ class Family:
 def read_claims(path: Path) -> tuple[float, list[Family]]:
     """Return the margin and the families of claims; a :class:`UserError` names a wrong family."""
     content, families = read_yaml(path), []
+    if missing := {"margin", "level", "families"} - content.keys():
+        raise UserError(f"{path} lacks {', '.join(sorted(missing))}")
     for key, family in content["families"].items():
         try:
             claims = {n: tuple(map(_claim, family.get(n) or ())) for n in ("primary", "secondary")}
             families.append(Family(**{"level": content["level"], **family, **claims}))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, a claim of {key} cannot be used: {error}") from error
     return content["margin"], families
 
