@@ -141,7 +141,7 @@ def test_runs_of_unknown_cost_are_drawn_by_epoch():
 
 
 def test_the_metric_is_drawn_by_time_and_by_evaluations():
-    """The unit of time is an evaluation of f of the same run; an axis has the runs that know it."""
+    """The unit of time is an evaluation of f of the same run; the metric is that of all runs."""
 
     def trained(row, seed, steps, **changes):
         gradient = {"_target_": "phantomgrad.UnrolledPhantomGradient", "steps": steps, "damping": 1}
@@ -156,6 +156,9 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations():
 
     runs = [trained("cox2_upg_k5_d0.5", f"seed{i}", 5) for i in range(2)]
     runs[1].curves["seconds/step_cpu"] = [5.0, 5.0]
+    runs.append(trained("cox2_upg_k5_d0.5", "seed2", 5))
+    del runs[-1].curves["seconds/f_cpu"]
+    runs[-1].curves["test/accuracy"] = [0.8, 1.0]
     runs += [trained("cox2_implicit", "seed0", 1, weights={}), trained("other", "seed0", 1)]
     time, work = "processor time in thousand evaluations of f", "thousand evaluations of f"
     label = {"dataset": "Toy", "model": "IGNN", "method": "untimed"}
@@ -165,8 +168,8 @@ def test_the_metric_is_drawn_by_time_and_by_evaluations():
     untimed = found.pop((ROW, work, "untimed"))
     assert untimed == (pytest.approx([0.1, 0.18]), pytest.approx([50, 70]))
     assert found == {
-        (ROW, time, "Implicit"): (pytest.approx([4 / 200, 9 / 200]), pytest.approx([50, 70])),
-        (ROW, work, "Implicit"): (pytest.approx([0.18, 0.34]), pytest.approx([50, 70])),
+        (ROW, time, "Implicit"): (pytest.approx([4 / 200, 9 / 200]), pytest.approx([60, 80])),
+        (ROW, work, "Implicit"): (pytest.approx([0.18, 0.34]), pytest.approx([60, 80])),
     }
 
 

@@ -79,13 +79,16 @@ def _has(record: Record, curves: Set[str]) -> bool:
 
 
 def _by_cost(line: Any, records: Sequence[Record], costs: Any) -> Iterator[pd.DataFrame]:
-    """Yield the mean test metric of an experiment by the mean of each cost that its runs have."""
+    """Yield the mean test metric of an experiment by each mean cost.
+
+    The metric is that of all runs, so that it is the same in all panels; a cost is that of the runs
+    which measured it.
+    """
     metric = metric_of_line(line)
-    row = f"{line.dataset}\n{metric.heading}"
+    row, tests = f"{line.dataset}\n{metric.heading}", curves_of(records, metric.curve)
     for column, (cost, needed) in costs.items():
         runs = [r for r in records if needed is None or _has(r, needed)]
-        runs = [record for record in runs if metric.curve in record.curves]
-        if tests := curves_of(runs, metric.curve):
+        if tests and runs:
             x = by_epoch([cost(run)[: min(map(len, tests))] for run in runs]).mean(axis=1)
             yield mean_curve(line.name, tests, (row, column), metric.scale, x, line.family)
 
@@ -118,7 +121,7 @@ def _ends(points: pd.DataFrame) -> str:
     """Return the lowest and the highest end of the curves."""
     ends = points.groupby("label", sort=False)["y"].last()
     if f"{ends.min():.1f}" == f"{ends.max():.1f}":
-        return f"all end at {ends.min():.1f}"
+        return f"{'all end' if len(ends) > 1 else 'ends'} at {ends.min():.1f}"
     low, high = (f"{ends[label]:.1f} ({label})" for label in (ends.idxmin(), ends.idxmax()))
     return f"last epochs from {low} to {high}"
 
