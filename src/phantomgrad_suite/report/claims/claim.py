@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from phantomgrad.checks import check_choice
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.inputs import read_yaml
 from phantomgrad_suite.runs.errors import UserError
@@ -40,6 +41,9 @@ class SpeedClaim(Claim):
     b: str
     part: Literal["step", "backward"]
     ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("part", self.part, ("step", "backward"))
 
 
 @dataclass(frozen=True, kw_only=True)

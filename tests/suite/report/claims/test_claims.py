@@ -8,7 +8,7 @@ from report.conftest import PUBLISHED, Folder
 from report.conftest import published as study
 from report.conftest import rows as printed
 
-from phantomgrad_suite.report.claims.claim import RunsClaim, read_claims
+from phantomgrad_suite.report.claims.claim import RunsClaim, SpeedClaim, read_claims
 from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.document import markdown
@@ -169,6 +169,7 @@ def test_without_the_file_there_are_no_claims(results):
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("seeds: 3", "seeds: 3\n        seed: 3", "unexpected keyword argument 'seed'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
+        ("margin: 1.0\n", "", "lacks margin"),
         (CLAIMS, "- margin", "must be a mapping, got ['margin']"),
     ],
 )
@@ -179,6 +180,11 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
     assert error.startswith(f"report: {claims.path / 'claims.yaml'}")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_speed_is_that_of_a_step_or_of_its_backward_pass():
+    with pytest.raises(ValueError, match="part must be 'step' or 'backward', got 'whole'"):
+        SpeedClaim(claim="c", place="p", paper="1", study="s", a="a", b="b", part="whole")
 
 
 # Ours
