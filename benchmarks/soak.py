@@ -50,7 +50,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "language": (  # memory of the streams, jitter, a penalty in a share of the steps
         *("experiment=table3/wikitext103_preln_jr_upg_14", "scale=cpu"),
-        *("dataset.segments_per_epoch=15", "trainer.max_epochs=2"),
+        *("dataset.segments_per_epoch=15", "trainer.max_epochs=2", "+trainer.limit_val_batches=4"),
     ),
 }
 FAILURE, STOPPED, KILLED = 1, 128 + signal.SIGTERM, -signal.SIGKILL

@@ -56,5 +56,5 @@ def find_device(name: str) -> torch.device:
         raise SettingError(f"device must be cpu or cuda, got {name!r}")
     device, count = torch.device(name), torch.cuda.device_count()
     if name != "cpu" and (device.index or 0) >= count:
-        raise SettingError(f"device={name}, but torch sees {count} CUDA devices")
+        raise SettingError(f"device={name}, but torch sees {count} CUDA device{'s' * (count != 1)}")
     return device

@@ -6,6 +6,7 @@ import pytest
 from report.conftest import plots, points, published, rows, study_table
 
 from phantomgrad_suite.report.document import DASH
+from phantomgrad_suite.runs.errors import UserError
 
 SETS = {"test": 0.1, "test/known_grids": 0.2}
 
@@ -104,3 +105,10 @@ def test_the_figure_has_all_rules():
     assert curves[row, "starts, 4 segments", "majority"] == ([1, 2], pytest.approx([65, 65]))
     band = figure.points["high"] - figure.points["y"]
     assert band.to_list() == pytest.approx([5.0] * len(band))
+
+
+@pytest.mark.parametrize("layout", [{"sets": [{"name": "test"}]}, {"sets": [0.5]}])
+def test_a_record_of_an_earlier_layout_is_named(layout):
+    record = measured(0, 0.4)
+    with pytest.raises(UserError, match="seed0 was measured by an earlier version: run it again"):
+        study_table("scaling", replace(record, numbers={**record.numbers, **layout}))

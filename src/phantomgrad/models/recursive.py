@@ -366,7 +366,7 @@ class RecursiveReasoner(nn.Module):
         return self.embedding(tokens.long()) * self.embedding.embedding_dim**0.5  # type: ignore[no-any-return]
 
     def inputs(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """Return what the cell takes besides its state: x, and the noise of a pass if there is."""
+        """Return the inputs of the cell in one pass: x and, if ``noise`` is set, a draw of it."""
         if not self.noise:
             return (x,)
         steps = () if self.n is None else (self.n + 1,)

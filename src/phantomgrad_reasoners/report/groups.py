@@ -49,14 +49,14 @@ def frame(group: Records, part: str) -> pd.DataFrame:
     They have a column ``run``, and ``set`` as tables print it.
     """
     try:
-        rows = pd.DataFrame(
-            [{"run": r.numbers["instance"], **row} for r in group for row in r.numbers[part]]
-        )
+        found = [{"run": r.numbers["instance"], **row} for r in group for row in r.numbers[part]]
+        sets = {row["set"] for row in found}
     except (KeyError, TypeError) as error:
         name = f"{group[0].row}/{group[0].instance}"
         raise UserError(f"{name} was measured by an earlier version: run it again") from error
     known = "test/known_grids"
-    names = {known: "Known grids", "test": "New grids" if known in {*rows["set"]} else "Test"}
+    names = {known: "Known grids", "test": "New grids" if known in sets else "Test"}
+    rows = pd.DataFrame(found)
     return rows.assign(set=rows["set"].replace(names))
 
 

@@ -195,11 +195,10 @@ def evaluations(record: Record) -> np.ndarray:
     A step takes those of its solves. With k steps UPG evaluates f k times to attach the gradient,
     the others once, or twice with ``at: image``; then there are k products, for implicit
     differentiation one, and j / (n + 1) of one if only j of the n + 1 steps of a recursion are
-    recorded.
-    Backpropagation through the solver takes a product for each evaluation, and with Reversible
-    another evaluation. A Jacobian penalty takes two evaluations and two products, one on the radius
-    a product more for each iteration, and one on f(z) - z an evaluation and a product. Pretraining
-    has no solves.
+    recorded. Backpropagation through the solver takes a product for each evaluation, and with
+    Reversible another evaluation. A Jacobian penalty takes two evaluations and two products, one on
+    the radius a product more for each iteration, and one on f(z) - z an evaluation and a product.
+    Pretraining has no solves.
     """
     gradient, task, model = (record.config[part] for part in ("gradient", "task", "model"))
     steps, kind = gradient.get("steps", 1), gradient["_target_"]

@@ -85,21 +85,17 @@ class Archive:
         return [record for record in chosen if isinstance(record, kind)]
 
     def same_run(self, row: str, config_hash: str, instance: str) -> Record | None:
-        """Return the record of a run with these settings of another row than ``row``.
+        """Return the record of a run of another row with these settings.
 
-        One that is itself made from the run of ``row`` is none.
+        A record that was itself made from the run of ``row`` does not count.
         """
         for path in sorted(self.folder.rglob(f"*{_SUFFIX}")):
             if config_hash.encode() not in path.read_bytes():  # most files need not be parsed
                 continue
             for record in _read(path):
                 same = (record.config_hash, record.instance) == (config_hash, instance)
-                if not (same and isinstance(record, Record)):
-                    continue
-                if row not in (
-                    record.row,
-                    record.environment.get("same_run_as", "/").rpartition("/")[0],
-                ):
+                origin = record.environment.get("same_run_as", "").rpartition("/")[0]
+                if same and isinstance(record, Record) and row not in (record.row, origin):
                     return record
         return None
 

@@ -26,6 +26,14 @@ def test_a_table_of_the_users_own_is_described_in_its_file(tmp_path, monkeypatch
     own_file(tmp_path / "b", monkeypatch, "table: {key: ours, title: gradients}\n")
     assert entry_of("ours").heading == "Ours: gradients"
     assert [*catalogue()].index("ours") > [*catalogue()].index("torchdeq")
+    own_file(tmp_path / "c", monkeypatch, "table: {key: table1, title: with a row of mine}\n")
+    assert entry_of("table1").title == "Ablation settings on CIFAR-10"
+
+
+def test_a_table_file_that_is_not_yaml_is_named(tmp_path, monkeypatch):
+    own_file(tmp_path, monkeypatch, "table: [")
+    with pytest.raises(UserError, match=r"mine\.yaml is not YAML: while parsing"):
+        entry_of("mine")
 
 
 @pytest.mark.parametrize(("entry", "problem"), [("{colour: red}", ".*'colour'"), ("red", "")])

@@ -82,5 +82,5 @@ def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launc
 def test_device_is_one_that_is_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert find_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(UserError, match=r"device=cuda:1, but torch sees 1 CUDA devices"):
+    with pytest.raises(UserError, match=r"device=cuda:1, but torch sees 1 CUDA device$"):
         find_device("cuda:1")

@@ -1,10 +1,10 @@
 """The claims as ``results/claims.yaml`` states them, of three kinds."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from phantomgrad.checks import check_choice
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.inputs import read_yaml
 from phantomgrad_suite.runs.errors import UserError
@@ -43,7 +43,7 @@ class SpeedClaim(Claim):
     ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("part", self.part, ("step", "backward"))
+        _check_known(self.part, ("step", "backward"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,8 @@ class RunsClaim(Claim):
     effect: float | None = None
 
     def __post_init__(self) -> None:
-        for name, known in ((self.quantity, QUANTITIES), (self.test, TESTS)):
-            if name not in known:
-                raise ValueError(f"{name!r} is none of {', '.join(known)}")
+        _check_known(self.quantity, QUANTITIES)
+        _check_known(self.test, TESTS)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -110,6 +109,11 @@ def read_claims(path: Path) -> tuple[float, list[Family]]:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, a claim of {key} cannot be used: {error}") from error
     return content["margin"], families
+
+
+def _check_known(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise ValueError(f"{name!r} is none of {', '.join(known)}")
 
 
 def _claim(item: dict[str, Any]) -> Claim:

@@ -183,7 +183,7 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
 
 
 def test_a_speed_is_that_of_a_step_or_of_its_backward_pass():
-    with pytest.raises(ValueError, match="part must be 'step' or 'backward', got 'whole'"):
+    with pytest.raises(ValueError, match="'whole' is none of step, backward"):
         SpeedClaim(claim="c", place="p", paper="1", study="s", a="a", b="b", part="whole")
 
 
