@@ -126,5 +126,5 @@ for norm in NORMS:
 # %% [markdown]
 # So a radius of 1.99 is no obstacle by itself: with damping both the solve and the gradient are right.
 #
-# In a model of your own, `layer.close_over(inputs, z0)` returns the map `f` of the state alone, and
-# `layer.last_solution` what the last solve needed.
+# In a model of your own, `f, start = layer.close_over((x,), z0)` has the map `f` of the state alone,
+# and `layer.last_solution` what the last solve needed.
