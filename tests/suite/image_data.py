@@ -2,7 +2,6 @@
 
 import hashlib
 import pickle
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +20,6 @@ def cifar_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def folder_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An ImageFolder with three classes: twelve training and five validation images."""
     return write_image_folder(tmp_path_factory.mktemp("imagenet"))
-
-
-@pytest.fixture
-def folder_copy(folder_root: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny ImageFolder, to be damaged."""
-    return Path(shutil.copytree(folder_root, tmp_path / "copy"))
 
 
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
@@ -64,14 +57,14 @@ def _dump(path: Path, content: object) -> str:
     return hashlib.md5(path.read_bytes()).hexdigest()
 
 
-def write_image_folder(root: Path, *, classes: int = 3, train: int = 4) -> Path:
+def write_image_folder(root: Path) -> Path:
     """Write a tiny ImageFolder, ``root/{train,val}/n<class>/*.JPEG``, of images of many sizes.
 
-    Every class has ``train`` training images, and one or two validation images.
+    Each of three classes has four training images, and one or two validation images.
     """
     rng = np.random.default_rng(11)
-    for label in range(classes):
-        for part, count in (("train", train), ("val", 1 + (label + 1) % 2)):
+    for label in range(3):
+        for part, count in (("train", 4), ("val", 1 + (label + 1) % 2)):
             folder = root / part / f"n{label:08}"
             folder.mkdir(parents=True)
             for i in range(count):

@@ -8,11 +8,11 @@ import pytest
 WORDS = {"train": 3000, "valid": 1200, "test": 600}
 
 
-def write_texts(folder: Path, sizes: dict[str, int] = WORDS) -> None:
+def write_texts(folder: Path) -> None:
     """Write the three token files, of a hundred words with frequencies like those of a language."""
     folder.mkdir(parents=True, exist_ok=True)
     words = [f"w{i}" for i in range(100)]
-    for name, size in sizes.items():
+    for name, size in WORDS.items():
         generator = random.Random(name)
         text = words + generator.choices(words, [1 / (i + 1) for i in range(100)], k=size)
         lines = [" ".join(text[i : i + 15]) for i in range(0, len(text), 15)]

@@ -39,14 +39,11 @@ def test_authors_folds_follow_the_official_script(labels):
         assert len(split.validation) == 0
 
 
-@pytest.mark.parametrize("part", ["train", "validation", "test"])
-def test_stratified_folds_keep_the_share_of_each_class(labels, part):
-    for split in all_folds(stratified_split, labels):
-        members = labels[getattr(split, part)]
-        assert members.sum() == pytest.approx(len(members) * labels.double().mean(), abs=1.0)
-
-
-def test_stratified_validation_part_is_the_next_fold(labels):
+def test_stratified_folds_keep_the_share_of_each_class(labels):
+    """The validation part is the next fold."""
     splits = all_folds(stratified_split, labels)
     for fold, split in enumerate(splits):
+        for part in split:
+            expected = len(part) * labels.double().mean()
+            assert labels[part].sum() == pytest.approx(expected, abs=1.0)
         assert torch.equal(split.validation, splits[(fold + 1) % FOLDS].test)

@@ -1,26 +1,20 @@
 """Every data set refuses settings out of range, and names the command that fetches its files."""
 
 import math
+from functools import partial
 
 import pytest
 
-from phantomgrad_suite.data import (
-    PPI,
-    Chains,
-    Cifar10,
-    GraphFolds,
-    ImageNet,
-    WikiText103,
-)
+from phantomgrad_suite.data import PPI, Chains, Cifar10, GraphFolds, ImageNet, WikiText103
 from phantomgrad_suite.data.graphs.ppi import FILES
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 
+COX2 = partial(GraphFolds, name="COX2")
 # The fixture that holds the files of a data set; the others are made, or refused before.
 ROOTS = {
     **{Cifar10: "cifar_root", ImageNet: "folder_root"},
-    **{GraphFolds: "small_tu", WikiText103: "text_root"},
+    **{COX2: "small_tu", WikiText103: "text_root"},
 }
-NAMES = {Cifar10: "cifar10", GraphFolds: "COX2"}
 
 
 def use(kind, **settings):
@@ -34,9 +28,9 @@ def use(kind, **settings):
     [
         (Chains, {"chains_per_class": 3}, r"length must be at least 320 nodes .* 2 x 3 x 10 = 60"),
         (Chains, {"noise": math.nan}, r"dataset\.noise must be finite and not negative"),
-        (GraphFolds, {"fold": 10}, r"dataset.fold must lie in \[0, 10\), got 10"),
-        (GraphFolds, {"split": "random"}, "split must be 'authors' or 'stratified', got 'random'"),
-        (GraphFolds, {"batch_size": 1.5}, "batch_size must be an integer, got 1.5"),
+        (COX2, {"fold": 10}, r"dataset.fold must lie in \[0, 10\), got 10"),
+        (COX2, {"split": "random"}, "split must be 'authors' or 'stratified', got 'random'"),
+        (COX2, {"batch_size": 1.5}, "batch_size must be an integer, got 1.5"),
         (PPI, {"scale": 0.5}, "dataset.scale must be 1 for PPI itself, got 0.5"),
         (
             PPI,
@@ -55,10 +49,9 @@ def use(kind, **settings):
 def test_settings_out_of_range_are_refused(request, kind, settings, message):
     if kind is not Chains:
         root = request.getfixturevalue(ROOTS.get(kind, "tmp_path"))
-        settings = {"root": str(root), "name": NAMES.get(kind), **settings}
-    known = {name: value for name, value in settings.items() if name != "name" or value}
+        settings = {"root": str(root), **settings}
     with pytest.raises((UserError, ValueError), match=message):
-        use(kind, **known)
+        use(kind, **settings)
 
 
 FETCH = "fetch it with `python scripts/fetch_data.py"

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from phantomgrad_suite.data import Chains
 from phantomgrad_suite.data.graphs.chains import make_chains
 
 CHAINS, LENGTH, FEATURES = 40, 10, 100
@@ -28,11 +27,8 @@ def test_split_is_the_official_one():
     order = np.arange(400)
     rng.shuffle(order)
     masks = make_chains(20, LENGTH, FEATURES, noise=0.1, seed=42).masks
-    for name, part in (
-        ("train", order[:20]),
-        ("validation", order[20:120]),
-        ("test", order[120:320]),
-    ):
+    parts = {"train": order[:20], "validation": order[20:120], "test": order[120:320]}
+    for name, part in parts.items():
         assert masks[name].nonzero().squeeze(1).tolist() == sorted(part.tolist())
     assert torch.stack(list(masks.values())).sum(dim=0).max() == 1
 
@@ -41,21 +37,8 @@ def test_messages_run_along_the_chain():
     """Node i + 1 receives from node i; weights as the normalisation by row sums gives them."""
     p = make_chains(20, LENGTH, FEATURES, noise=0.0, seed=42).propagation.to_dense()
     chain = p[:LENGTH, :LENGTH].double()
-    expected = torch.diag(torch.full((LENGTH,), 0.5)) + torch.diag(
-        torch.full((LENGTH - 1,), 0.5), -1
-    )
+    half = torch.full((LENGTH,), 0.5)
+    expected = half.diag() + half[1:].diag(-1)
     expected[-1, -1], expected[-1, -2] = 1.0, 0.5**0.5
     torch.testing.assert_close(chain, expected, rtol=0, atol=1e-7)
     assert p[LENGTH:, :LENGTH].abs().max() == 0
-
-
-def test_facts_and_sizes():
-    data = Chains()
-    assert data.sizes() == {"in_channels": FEATURES, "classes": 2}
-    assert data.evaluation_sets == ("test", "validation")
-    facts = data.facts()
-    assert facts["name"] == "Chains-10"
-    assert [facts[part] for part in ("train", "validation", "test")] == [20, 100, 200]
-    assert facts["fingerprint"] != Chains(seed=1, noise=0.1).facts()["fingerprint"]
-    (batch,) = list(data.train_dataloader())
-    assert batch.features.shape == (400, FEATURES)

@@ -8,7 +8,7 @@ from torchvision.transforms.v2 import functional as slow
 
 from phantomgrad_suite.data import ImageBatch
 from phantomgrad_suite.data.base import Share
-from phantomgrad_suite.data.images.cifar import random_crops
+from phantomgrad_suite.data.images.cifar import averaged, random_crops
 
 pytestmark = QUIET
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -21,16 +21,14 @@ def test_original_files_give_their_pixels(tmp_path, monkeypatch):
         assert batch.images.dtype == torch.uint8
         assert np.array_equal(batch.images.numpy(), pixels[part])
         assert batch.labels.tolist() == [*range(10)] * (len(pixels[part]) // 10)
+    assert "reduced" not in data.facts()
 
 
-def test_facts_and_sizes(cifar_root):
-    data = cifar(cifar_root)
-    assert data.sizes() == {"in_channels": 3, "classes": 10}
-    assert data.evaluation_sets == ("test",)
-    facts = data.facts()
-    assert facts["fingerprint"].startswith("sha256:")
-    sizes = {"train": 100, "validation": 0, "test": 20}
-    assert facts == {"name": "cifar10", "fingerprint": facts["fingerprint"], **sizes}
+def test_averaged_pixels_are_rounded_means():
+    images = torch.randint(256, (2, 3, 32, 32), generator=torch.Generator().manual_seed(0))
+    means = images.double().view(2, 3, 8, 4, 8, 4).mean((3, 5))
+    assert (averaged(images.byte(), 8) - means).abs().max() <= 0.5
+    assert averaged(images, 32) is images
 
 
 def test_validation_part_is_stratified_and_depends_on_its_seed_alone(cifar_root):

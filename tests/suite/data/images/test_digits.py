@@ -8,15 +8,6 @@ from phantomgrad_suite.data import Digits
 
 pytestmark = pytest.mark.usefixtures("float32")
 PARTS = ("train", "validation", "test")
-SIZES = {"train": 1077, "validation": 360, "test": 360}
-
-
-def test_facts_and_sizes():
-    data = Digits()
-    assert data.sizes() == {"in_channels": 1, "classes": 10}
-    assert data.evaluation_sets == ("test", "validation")
-    assert {"name": "Digits", **SIZES}.items() <= data.facts().items()
-    assert Digits(seed=1).facts() == data.facts()
 
 
 def test_pixels_are_standardised_by_the_training_part():
