@@ -1,20 +1,103 @@
-"""GradientPrecision: values in a step of two layers, and no effect on a run."""
+"""GradientPrecision and SpectralRadius: values in a step of two layers, and no effect on a run."""
 
+import contextlib
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from callbacks.steps import Stack, Wild, callback, last, recorded, train_step
 from interruptions import measured_curves
 from problems import CoupledCell, TanhCell, dense_jacobian, newton_equilibrium
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
-from phantomgrad import (
-    GMRES,
-    Broyden,
-    FixedPoint,
-    ImplicitGradient,
-    UnrolledPhantomGradient,
-)
+import phantomgrad as pg
+from phantomgrad.nn import VariationalDropout
+from phantomgrad_suite.callbacks import GradientPrecision, SpectralRadius, gradient_precision
+
+TIGHT = pg.Broyden(max_evaluations=60, tol=1e-13)
+EXACT = pg.ImplicitGradient(solver=TIGHT)
+ESTIMATORS = {
+    "exact": EXACT,
+    "upg": pg.UnrolledPhantomGradient(5, 0.5),
+    "npg": pg.NeumannPhantomGradient(3, 0.8),
+}
+
+
+class Stack(nn.Module):
+    """A layer of each of the given cells, one after the other."""
+
+    def __init__(self, *cells, solver=TIGHT, gradient=EXACT):
+        super().__init__()
+        self.layers = nn.ModuleList(pg.DEQ(cell, solver, gradient) for cell in cells)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x, _ = layer(x)
+        return x
+
+
+class Wild(nn.Module):
+    """A cell with everything that can make two evaluations differ."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = spectral_norm(nn.Linear(4, 4))
+        self.mask, self.norm = VariationalDropout(0.5), nn.BatchNorm1d(4)
+        self.noise = nn.Dropout(0.1)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, z, x):
+        self.calls = self.calls + 1
+        return 0.5 * torch.tanh(self.noise(self.mask(self.linear(z))) + self.norm(x))
+
+
+def callback(**settings):
+    defaults = {"estimators": ESTIMATORS, "solver": TIGHT, "every_n_steps": 1}
+    return GradientPrecision(**(defaults | settings))
+
+
+def train_step(callback, module, x, step=0):
+    """Do the part of a training step that GradientPrecision sees."""
+    logger = SimpleNamespace(log_metrics=lambda values, step: None)
+    plugin = SimpleNamespace(forward_context=contextlib.nullcontext)
+    trainer = SimpleNamespace(global_step=step, loggers=[logger], precision_plugin=plugin)
+    module.zero_grad()
+    callback.on_train_batch_start(trainer, module)
+    loss = module(x).square().sum()
+    callback.on_before_backward()
+    loss.backward()
+    callback.on_after_backward(trainer, module)
+
+
+def radius_step(callback, module, x, epoch=0, batch=0):
+    """Do the part of a training step that SpectralRadius sees; return what it logged."""
+    logged = []
+    module.log = lambda name, value, **_: logged.append((name, value.item()))
+    trainer = SimpleNamespace(current_epoch=epoch)
+    callback.on_train_batch_start(trainer, module, None, batch)
+    module(x)
+    callback.on_before_backward(trainer, module)
+    return logged
+
+
+def last(callback):
+    """Return the last point, by name without the prefix."""
+    return {name.removeprefix("precision/"): c[-1] for name, c in callback.curves.items()}
+
+
+def recorded(monkeypatch, name):
+    """Return a list of what a function of the callback's module will return."""
+    found = []
+    function = getattr(gradient_precision, name)
+
+    def call(*arguments, **options):
+        found.append(function(*arguments, **options))
+        return found[-1]
+
+    monkeypatch.setattr(gradient_precision, name, call)
+    return found
 
 
 @pytest.fixture
@@ -31,19 +114,40 @@ def test_spectral_radii(stack, x):
     """And the exact gradient, which is that of an exact estimator."""
     precision = callback(iterations=1500, damping=0.3)
     train_step(precision, stack, x)
+    ((name, logged),) = radius_step(SpectralRadius(1, iterations=1500), stack, x)
     jacobians = []
     for layer in stack.layers:
         f, _ = layer.close_over((x,), x)
         x = newton_equilibrium(f, torch.zeros_like(x))
         jacobians.append(dense_jacobian(f, x))
     values = torch.linalg.eigvals(torch.stack(jacobians))
-    found = last(precision)
-    assert found["spectral_radius/F"] == pytest.approx(values.abs().max().item(), rel=1e-2)
+    found, radius = last(precision), pytest.approx(values.abs().max().item(), rel=1e-2)
+    assert found["spectral_radius/F"] == radius
+    assert (name, logged) == ("spectral_radius", radius)
     damped = (0.3 * values + 0.7).abs().max().item()
     assert found["spectral_radius/F_damped"] == pytest.approx(damped, rel=1e-2)
     assert (found["exact/cosine"], found["exact/norm_ratio"]) == pytest.approx((1, 1), abs=1e-10)
     assert max(found["exact/residual"], found["exact/adjoint_residual"]) < 1e-12
     assert max(found["npg/cosine"], found["upg/cosine"]) < 0.9999
+
+
+@pytest.mark.parametrize(("every", "expected"), [(2, [1, 0, 0, 0, 1, 0, 0, 0]), (0, [0] * 8)])
+def test_first_batch_of_every_nth_epoch_is_measured(stack, x, every, expected):
+    measure, steps = SpectralRadius(every, iterations=1), itertools.product(range(4), range(2))
+    assert [len(radius_step(measure, stack, x, *step)) for step in steps] == expected
+    assert not any(layer._pass_hooks for layer in stack.layers)
+
+
+class Masked(CoupledCell):
+    """A cell of two states, with a dropout mask that is drawn once in a pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = VariationalDropout(0.3)
+
+    def forward(self, z, x):
+        a, b = z
+        return super().forward((self.mask(a), b), x)
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -56,7 +160,7 @@ def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch):
                 (x, rest), _ = layer(x, z0=(torch.zeros(3, 4), torch.zeros(3, 2, 3)))
             return torch.cat([x, rest.flatten(1)], dim=1) if both else x
 
-    module, exact = Coupled(CoupledCell(), CoupledCell()), recorded(monkeypatch, "exact_gradient")
+    module, exact = Coupled(Masked(), Masked()), recorded(monkeypatch, "exact_gradient")
     train_step(callback(), module, x)
     found = [g for layer in exact for g in layer.gradient]
     expected = [parameter.grad for parameter in module.parameters()]
@@ -65,8 +169,8 @@ def test_exact_gradient_is_that_of_an_exact_step(x, both, monkeypatch):
 
 def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x):
     """The inverse of a tight solve of four dimensions is exact: two products are enough."""
-    adjoint, forward = GMRES(max_evaluations=2, tol=0), Broyden(max_evaluations=50, tol=1e-12)
-    plain = ImplicitGradient(solver=adjoint, on_failure="ignore")
+    adjoint, forward = pg.GMRES(max_evaluations=2, tol=0), pg.Broyden(max_evaluations=50, tol=1e-12)
+    plain = pg.ImplicitGradient(solver=adjoint, on_failure="ignore")
     estimators = {"plain": plain, "preconditioned": replace(plain, preconditioner="forward")}
     precision = callback(estimators=estimators)
     train_step(precision, Stack(TanhCell(), solver=forward), x)
@@ -77,7 +181,7 @@ def test_preconditioned_estimate_takes_the_inverse_of_a_forward_solve(x):
 def trained(every):
     """Tensors and generator after some steps of a wild model, its modes, and the curves."""
     torch.manual_seed(7)
-    solver, gradient = FixedPoint(max_evaluations=5), UnrolledPhantomGradient(3, 0.5)
+    solver, gradient = pg.FixedPoint(max_evaluations=5), pg.UnrolledPhantomGradient(3, 0.5)
     module = Stack(Wild(), Wild(), solver=solver, gradient=gradient)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
     precision = callback(every_n_steps=every)

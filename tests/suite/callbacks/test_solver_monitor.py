@@ -45,7 +45,6 @@ class Plain(lightning.LightningModule):
     [
         (FixedPoint(max_evaluations=5), 4, True),
         (FixedPoint(max_evaluations=5), 3, False),
-        (FixedPoint(max_evaluations=5, tol=0), 4, False),
         (Steps(5), 4, False),
     ],
 )
