@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,17 +32,32 @@ class Interrupt(Callback):
             raise InterruptedError(f"in step {self._step}")
 
 
-class PoisonedStep(Callback):
-    """Sets the images of a step to NaN."""
+class Poison(Callback):
+    """Sets a weight, or else the images, to NaN before a step (counted from 1)."""
 
-    def __init__(self, step: int) -> None:
-        self._step = step
+    def __init__(self, step: int, weight: str = "") -> None:
+        self._step, self._weight = step, weight
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if trainer.global_step + 1 == self._step:
-            batch.images.fill_(torch.nan)
+            model, weight = pl_module.model, self._weight
+            poisoned = model.get_parameter(weight) if weight else batch.images
+            poisoned.detach().fill_(torch.nan)
+
+
+class Signal(Callback):
+    """Sends this process a signal in a step (counted from 1)."""
+
+    def __init__(self, signum: int, step: int) -> None:
+        self._signum, self._step = signum, step
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
+    ) -> None:
+        if trainer.global_step + 1 == self._step:
+            os.kill(os.getpid(), self._signum)
 
 
 def interrupted(workplace: Workplace, at: int, *overrides: str, unit: str = "epoch") -> Path:
@@ -100,46 +114,3 @@ def measured_curves(
     kept = {name: curve for name, curve in curves.items() if name not in without}
     assert again == curves == without | kept
     return kept
-
-
-class Poison(Callback):
-    """Sets a weight to NaN before an epoch (counted from 1)."""
-
-    def __init__(self, epoch: int, weight: str = "output.weight") -> None:
-        self._epoch, self._weight = epoch, weight
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.current_epoch + 1 == self._epoch:
-            with torch.no_grad():
-                pl_module.model.get_parameter(self._weight).fill_(math.nan)
-
-
-class Signal(Callback):
-    """Sends this process a signal in a step (counted from 1), or while an epoch is evaluated."""
-
-    def __init__(self, signum: int, step: int | None = None, epoch: int | None = None) -> None:
-        self._signum, self._step, self._epoch = signum, step, epoch
-
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor
-    ) -> None:
-        if trainer.global_step + 1 == self._step:
-            os.kill(os.getpid(), self._signum)
-
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.current_epoch + 1 == self._epoch:
-            os.kill(os.getpid(), self._signum)
-
-
-class Watched(Callback):
-    """Remembers the loss of every step."""
-
-    losses: list[float]
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        Watched.losses = []
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        Watched.losses.append(float(outputs["loss"]))

