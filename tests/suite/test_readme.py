@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from training import check_line
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -14,6 +15,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.usefixtures("composing_from_memory")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
 def test_commands_and_links_exist(page):
     text = page.read_text()
@@ -23,15 +25,6 @@ def test_commands_and_links_exist(page):
     assert all((page.parent / link).exists() for link in links)
     for script in set(re.findall(r"python (scripts/\w+\.py)", text)):
         assert (ROOT / script).exists()
-
-
-@pytest.mark.usefixtures("composing_from_memory")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
-def test_command_lines_compose(page):
-    from training import check_line
-
-    for root, line in re.findall(
-        r"^python scripts/(train|study)\.py ([^#|\n]+)", page.read_text(), re.M
-    ):
+    for root, line in re.findall(r"^python scripts/(train|study)\.py ([^#|\n]+)", text, re.M):
         if "mine" not in line:
             check_line(line, root)

@@ -11,8 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,28 +190,18 @@ class Script:
 def script(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Script]:
-    """The training script."""
-    with _own_logging():
-        yield Script(monkeypatch, capsys)
+    """The training script, which leaves the configuration of logging as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield Script(monkeypatch, capsys)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
-def study_script(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Script]:
+def study_script(script: Script) -> Script:
     """The script of the studies."""
-    with _own_logging():
-        yield Script(monkeypatch, capsys, STUDY_SCRIPT, ())
-
-
-@contextmanager
-def _own_logging() -> Iterator[None]:
-    """Restore the configuration of logging."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return replace(script, path=STUDY_SCRIPT, always=())
 
 
 class Started:

@@ -11,7 +11,7 @@ from phantomgrad_suite.jobs.compose import identity_of
 FIGURE3 = "figure3/digits/implicit"
 
 
-def identity_of_line(arguments, root="train"):
+def identity_of_line(arguments, root):
     """The identity of a run, as the script sees it."""
     identity = identity_of(composed(arguments, root=root))
     assert HydraConfig.get().mode.name == "RUN"
@@ -23,25 +23,28 @@ def identity_of_line(arguments, root="train"):
     [
         ("tune=lambda gradient.damping=0.1,0.2", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 2),
         ("table=figure3_digits gradient=npg gradient.steps=1", f"{FIGURE3}/npg_k1_d0.25", 9),
+        ("suite=figure4", "figure4/linear", 3),
     ],
 )
-def test_listed_commands_are_the_runs_of_the_table(script, workplace, table, row, runs):
+def test_listed_commands_are_the_runs_of_the_table(
+    script, study_script, workplace, table, row, runs
+):
     """They have the same rows and folders, and no changes."""
     script.always = ()
-    outcome = script(*table.split(), "cluster=list")
+    root, used = ("study", study_script) if "suite" in table else ("train", script)
+    outcome = used(*table.split(), "cluster=list")
     assert outcome.code == 0
     lines = [shlex.split(line) for line in outcome.out.splitlines()]
     assert len(lines) == runs
-    assert {tuple(line[:2]) for line in lines} == {("python", str(script.path))}
+    assert {tuple(line[:2]) for line in lines} == {("python", str(used.path))}
     assert not list(workplace.path.rglob(".lock"))
-    first = identity_of_line(lines[0][2:])
+    first = identity_of_line(lines[0][2:], root)
     assert (first.row, first.instance.split("-")[0], first.changes) == (row, "seed0", ())
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "table=figure3_digits seed=0 gradient.steps=2",
         "table=table4 experiment=table4/cox2_upg_k5_d0.5 gradient.steps=9 label.reduced=[k]",
         "suite=gradients setting.products=3",
     ],
@@ -54,14 +57,6 @@ def test_tables_and_suites_take_settings_of_their_rows(script, study_script, lin
     listed = [shlex.split(command) for command in outcome.out.splitlines()]
     assert listed
     assert all({*arguments} - {arguments[0]} <= {*command} for command in listed)
-
-
-def test_listed_commands_of_a_suite(study_script):
-    outcome = study_script("suite=figure4", "cluster=list")
-    first, *others = [shlex.split(line) for line in outcome.out.splitlines()]
-    assert len(others) == 2
-    identity = identity_of_line(first[2:], root="study")
-    assert (identity.row, identity.changes) == ("figure4/linear", ())
 
 
 def test_a_table_at_a_scale_has_seeds_of_its_own(script):

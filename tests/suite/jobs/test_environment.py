@@ -20,11 +20,7 @@ from phantomgrad_suite.runs.errors import SettingError
 CPU = torch.device("cpu")
 
 
-def test_versions_are_those_that_are_installed(monkeypatch):
-    found = describe_environment(CPU)
-    for package in ("torch", "torchvision", "torchmetrics", "lightning", "numpy"):
-        assert found["versions"][package] == importlib.metadata.version(package)
-    assert found["accelerator"] is None
+def test_package_that_is_missing_has_no_version(monkeypatch):
     nothing = Mock(side_effect=importlib.metadata.PackageNotFoundError)
     monkeypatch.setattr(importlib.metadata, "version", nothing)
     assert not {"torch", "torchvision"} & describe_environment(CPU)["versions"].keys()

@@ -11,11 +11,8 @@ NO_SETTING, ROOT = "^there is no setting", r".*configs/train\.yaml"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("solver: {tolerance: 1.0e-3}", "model cannot be built: .*'tolerance'"),
         ("dataset: {lenght: 12}", "dataset cannot be built: .*'lenght'"),
         ("task: {clip: 0.5}", "task cannot be built: .*'clip'"),
-        ("optimizer: {learning_rate: 3}", "optimizer with .* does not work: .*'learning_rate'"),
-        ("schedule: {gama: 3}", "schedule with .* does not work: .*'gama'"),
         ("runtime: {callbacks: {spectrum: {every: 3}}}", "spectrum cannot be built: .*'every'"),
         ("optimzer: {lr: 0.5}", rf"{NO_SETTING} 'optimzer'; the nearest are optimizer{ROOT}"),
     ],
@@ -87,10 +84,7 @@ def test_bad_value_is_reported_in_one_line(workplace, override, message):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            "runtime.tune.objective=test/loss",
-            r"objective must be validation/loss or validation/accuracy, got 'test/loss'",
-        ),
+        ("runtime.tune.objective=test/loss", "must be validation/loss or validation/accuracy, got"),
         ("runtime.tune.direction=down", r"direction must be minimize or maximize, got 'down'"),
         ("", "^tune needs a validation part, and COX2 has none as it is set: "),
     ],
