@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 from report.conftest import plots, points, published, study_table
@@ -16,7 +17,6 @@ from phantomgrad_reasoners.settling import (
     rule_of,
 )
 from phantomgrad_reasoners.traces import Trace
-from phantomgrad_suite.report.document import DASH
 from phantomgrad_suite.runs.records import read_study
 
 
@@ -123,61 +123,39 @@ def test_the_study_of_a_run(workplace):
     assert all(row["distance"] > 0 for row in numbers["starts"] if row["puzzles"] == "all")
 
 
-def measured(seed, level):
-    """Return a record of a run whose accuracy grows from ``level`` by tenths."""
-    rules = (("learned", 0.0, True), ("residual", 1.0, False), ("residual", 0.5, True))
-    halting = [
-        {"rule": r, "setting": s, "chosen": c, "segments": 2.0 + i, "accuracy": level + 0.1 * i}
-        for i, (r, s, c) in enumerate(rules)
-    ]
-    fixed = [
-        {"rule": "fixed", "setting": n + 1.0, "segments": n + 1.0, "accuracy": level + 0.1 * n}
-        for n in range(4)
-    ]
-    starts = [
-        {"puzzles": "all", "answers": 0.75, "distance": 0.25},
-        {"puzzles": "solved", "answers": 0.8, "distance": 0.125},
-    ]
-    run = f"reasoning/sudoku6_halting/seed{seed}"
-    numbers = {
-        **{"row": "reasoning/sudoku6_halting", "instance": f"seed{seed}", "segments": 2},
-        "label": {"dataset": "Toy", "model": "TRM", "method": "halting"},
-        "sets": [{"set": "test", "n": 10, "auroc": 0.9, "low": 0.8, "high": 1.0}],
-        "halting": [{"set": "test", **row} for row in (*fixed, *halting)],
-        "starts": [{"set": "test", **row} for row in starts],
-    }
-    setting = {"run": run, "depth": 2, "starts": 2}
-    return published(
-        "theorems/series", row=f"settling/{run}", numbers=numbers, setting=setting, checks=[]
-    )
+def measured(seed):
+    return published(f"settling/reasoning/sudoku6_halting/seed{seed}")
 
 
-def test_tables_and_figure():
-    table = study_table("settling", measured(0, 0.4), measured(1, 0.5))
-    halting, starts, drifts, *_ = table.sections
-    assert halting.frame.to_numpy()[:, 1:].tolist() == [
-        ["The same for all", "2", DASH, "2.0", "50", "55.0 ± 7.1"],
-        ["The same for all", "4", DASH, "4.0", "0", "75.0 ± 7.1"],
-        ["Learned halt", "0", "2 of 2", "2.0", "50", "45.0 ± 7.1"],
-        ["Small residual", "1", "0 of 2", "3.0", "25", "55.0 ± 7.1"],
-        ["Small residual", "0.5", "2 of 2", "4.0", "0", "65.0 ± 7.1"],
-    ]
-    assert starts.frame.to_numpy().tolist() == [
-        ["Test", "all", "75.0 ± 0.0", "0.250"],
-        ["Test", "solved", "80.0 ± 0.0", "0.125"],
-    ]
-    assert drifts.frame.to_numpy()[1].tolist() == ["seed1", "Test", "0.900 [0.800, 1.000]"]
-    (figure,) = plots(table).values()
-    assert figure.title.endswith("by residual, 75.0 % with no fewer of 4 segments")
+def test_the_figure_has_a_curve_for_each_rule():
+    """Of means over the runs, by the mean number of segments used."""
+    records = [measured(0), measured(1)]
+    (figure,) = plots(study_table("settling", *records)).values()
+    halting = pd.concat(pd.DataFrame(record.numbers["halting"]) for record in records)
+    numbers = halting[halting["set"] == "test"].groupby(["rule", "setting"], sort=False)
+    means = numbers[["segments", "accuracy"]].mean()
     curves = points(figure)
-    panel = "exact accuracy (%)", "test"
-    assert curves[*panel, "the same for all"] == ([1, 2, 3, 4], pytest.approx([45, 55, 65, 75]))
-    assert curves[*panel, "small residual"] == ([3, 4], pytest.approx([55, 65]))
+    for rule, label in {"fixed": "the same for all", "residual": "small residual"}.items():
+        assert curves["exact accuracy (%)", "new grids", label] == (
+            pytest.approx(means.loc[rule]["segments"].tolist()),
+            pytest.approx((100 * means.loc[rule]["accuracy"]).tolist()),
+        )
+    longest = 100 * means.loc["fixed", 16.0]["accuracy"]
+    assert f": by residual, {longest:.1f} % with " in figure.title
+    assert figure.title.endswith(" of 16 segments")
+
+
+def test_halting_that_always_loses_saves_no_segment():
+    record = measured(0)
+    for row in record.numbers["halting"]:
+        row["accuracy"] -= row["rule"] == "residual"
+    (figure,) = plots(study_table("settling", record)).values()
+    assert figure.title.endswith(" % with no fewer of 16 segments")
 
 
 def test_runs_of_one_row_that_are_measured_otherwise_have_a_figure_of_their_own():
-    other = replace(measured(0, 0.4), instance="seed0-ffff5678", changes=["setting.depth=4"])
-    other.setting["depth"] = 4
-    drawn = plots(study_table("settling", measured(0, 0.4), other))
+    other = replace(measured(0), instance="seed0-ffff5678", changes=["setting.depth=8"])
+    other.setting["depth"] = 8
+    drawn = plots(study_table("settling", measured(0), other))
     name = "settling_reasoning_sudoku6_halting"
     assert set(drawn) == {name, f"{name}_ffff5678"}
