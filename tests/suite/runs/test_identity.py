@@ -14,7 +14,6 @@ from phantomgrad_suite.runs.identity import difference, hash_config, identify
 
 CIFAR = "experiment=table1/upg_k9_d0.5"
 TEXT = "experiment=table3/wikitext103_postln_implicit"
-COX2 = "experiment=table4/cox2_implicit"
 
 
 def identity(*overrides):
@@ -23,18 +22,6 @@ def identity(*overrides):
 
 def config(**settings):
     return {"seed": 0, "label": {"row": "t/row"}, "runtime": {"workers": 2}, **settings}
-
-
-def test_label_runtime_seed_and_fold_are_not_hashed():
-    plain = config(dataset={"fold": 0, "name": "x"})
-    other = {
-        "seed": 1,
-        "label": {"row": "other"},
-        "runtime": {},
-        "dataset": {"fold": 3, "name": "x"},
-    }
-    assert hash_config(plain) == hash_config(other)
-    assert hash_config(plain) != hash_config({**plain, "dataset": {"fold": 0, "name": "y"}})
 
 
 def test_instance_has_seed_fold_and_hash_of_a_changed_configuration():
@@ -60,23 +47,16 @@ def test_difference_lists_settings_and_objects_of_another_class():
 @pytest.mark.usefixtures("workplace")
 def test_a_section_that_others_use_stands_once():
     """So that a change is listed once, and a value is read in one place."""
-    found = recorded(composed(["experiment=digits/implicit", "adjoint.tol=0.05"]))
+    overrides = ["experiment=digits/implicit", "adjoint.tol=0.05"]
+    found = recorded(composed(overrides))
     assert found["model"]["gradient"] == "${gradient}"
     assert found["gradient"]["solver"] == "${adjoint}"
     assert found["schedule"]["T_max"] == 15
     assert found["adjoint"]["tol"] == 0.05
-    assert identity("experiment=digits/implicit", "adjoint.tol=0.05").changes == (
-        "adjoint.tol=0.05",
-    )
+    assert identity(*overrides).changes == ("adjoint.tol=0.05",)
     assert found["label"]["method"] == "Implicit"
     rebuilt = as_dict(OmegaConf.create(found))
     assert rebuilt["model"]["gradient"]["solver"]["tol"] == 0.05
-
-
-@pytest.mark.usefixtures("workplace")
-def test_what_a_file_says_for_the_report_is_in_no_run():
-    found = recorded(composed(["table=table1"]))
-    assert not {"paper", "table"} & found.keys()
 
 
 def test_numbers_of_another_type_are_changes_as_their_hashes_differ():
@@ -87,37 +67,24 @@ def test_numbers_of_another_type_are_changes_as_their_hashes_differ():
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
-    "same",
-    [
-        ("gradient=upg", "gradient.steps=5", "gradient.damping=0.5"),
-        ("label.method=x", "runtime.paths.runs=/tmp", "logger=wandb", "runtime.project=x"),
-        ("runtime.trainer.accelerator=auto", "runtime.checkpoint.every_n_epochs=3"),
-    ],
-)
-def test_overrides_without_effect_on_the_result_keep_the_identity(same):
-    assert identity(ROW, *same) == identity(ROW)
-    assert identity(ROW).instance == "seed0"
-
-
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize(
-    ("row", "override", "changes"),
+    ("row", "overrides", "changes"),
     [
         (ROW, "trainer.devices=2", ("trainer.devices=2",)),  # a larger batch
-        (ROW, "optimizer.lr=0.5", ("optimizer.lr=0.5",)),
         (ROW, "gradient=npg", ("gradient=NeumannPhantomGradient(steps=5, damping=0.5)",)),
         (TEXT, "dataset.test_batch_size=8", ("dataset.test_batch_size=8",)),  # without context
         (CIFAR, "runtime.dataset.test_batch_size=8", ()),
-        (COX2, "runtime.dataset.root=/tmp", ()),
+        (ROW, "gradient=upg gradient.steps=5 gradient.damping=0.5", ()),
+        (ROW, "label.method=x runtime.paths.runs=/tmp logger=wandb runtime.project=x", ()),
+        (ROW, "runtime.trainer.accelerator=auto runtime.checkpoint.every_n_epochs=3", ()),
     ],
 )
-def test_changes_are_the_settings_that_differ(row, override, changes):
-    found = identity(row, override, "trainer.precision=32-true")
+def test_changes_are_the_settings_that_differ(row, overrides, changes):
+    found = identity(row, *overrides.split(), "trainer.precision=32-true")
     assert found.changes == changes
-    assert (found.instance == identity(row).instance) is (not changes)
+    assert (found == identity(row)) is (not changes)
 
 
-@pytest.mark.parametrize("row", ["../../x", "/x", "a//b", "a/..", "a/../b", "a\\b", ".hidden"])
+@pytest.mark.parametrize("row", ["../../x", "/x", "a\\b", ".hidden"])
 def test_a_name_of_a_row_stays_within_the_folder_of_runs(workplace, row):
     with pytest.raises(UserError, match=r"label\.row must be names joined by /"):
         workplace.train(*CHAINS, f"label.row={row!r}")
