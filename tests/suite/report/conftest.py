@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,13 @@ from phantomgrad_suite.runs.records import Record, Result, StudyRecord
 load_extensions()
 PUBLISHED = Archive(REPOSITORY / "results" / "records")
 
-TOY = ("Toy", "IGNN")
+toy = partial(
+    PaperNumber, table="table9", dataset="Toy", model="IGNN", params="38K", metric="accuracy"
+)
+UPG = "UPG A(5, 0.5)"
 PAPER = (
-    PaperNumber(
-        "table9/toy_implicit", "table9", 1, *TOY, "Implicit", "38K", "accuracy", "84.1", "2.9"
-    ),
-    PaperNumber(
-        "table9/toy_upg_k5_d0.5",
-        "table9",
-        2,
-        *TOY,
-        "UPG A(5, 0.5)",
-        "38K",
-        "accuracy",
-        "83.9",
-        note="best of three runs",
-    ),
+    toy("table9/toy_implicit", line=1, method="Implicit", value="84.1", spread="2.9"),
+    toy("table9/toy_upg_k5_d0.5", line=2, method=UPG, value="83.9", note="best of three runs"),
 )
 
 

@@ -14,18 +14,18 @@ from report.conftest import (
     points,
     published,
     record,
+    rows,
     runs_table,
     study_table,
 )
 
-from phantomgrad_suite.report.document import markdown
+from phantomgrad_suite.report.document import DASH, markdown
 from phantomgrad_suite.report.figures import plots_of
 from phantomgrad_suite.report.figures.style import (
     FAMILIES,
     FORMATS,
     Lines,
     curve,
-    file_name,
     looks_of,
     once,
     pretty,
@@ -80,9 +80,6 @@ def test_names_at_ends_keep_their_order_and_a_distance():
     assert np.diff(crowded) == pytest.approx([0.1] * 3)
     assert max(crowded) == pytest.approx(1.05)
     assert pretty("UPG A(9, 0.5)") == pretty("UPG A(9,\n0.5)") == r"UPG $A_{9,\,0.5}$"
-    assert (
-        file_name("r", "", "6 x 6 sudoku, 100", "k1_d0.5/cost") == "r_6_x_6_sudoku_100_k1_d05_cost"
-    )
 
 
 def test_curves_that_no_picture_tells_apart_are_drawn_once():
@@ -276,7 +273,9 @@ def test_figure4_has_medians_by_iteration_and_a_gap_where_a_method_diverged():
     tanh = published("figure4/tanh")
     level = tanh.numbers["levels"][0]
     level["methods"][0]["l1_norm"][-1] = [None] * 5
-    found = plots(study_table("figure4", tanh, published("figure4/linear")))
+    table = study_table("figure4", tanh, published("figure4/linear"))
+    assert rows(table.sections[0])[0]["L1 norm"] == DASH
+    found = plots(table)
     assert list(found) == ["figure4_tanh", "figure4_linear"]
     panels = {name: {*plot.points["column"]} for name, plot in found.items()}
     assert [*map(len, panels.values())] == [2, 3]  # others do not change the condition number

@@ -7,7 +7,7 @@ from report.conftest import gradient_of, record, rows, runs_table
 from phantomgrad_suite.report.baselines import Baseline
 from phantomgrad_suite.report.catalogue import entry_of
 from phantomgrad_suite.report.document import latex
-from phantomgrad_suite.report.frame import evaluations, frame_of
+from phantomgrad_suite.report.frame import evaluations
 from phantomgrad_suite.report.results import table_of_runs
 from phantomgrad_suite.runs.identity import SCALES
 from phantomgrad_suite.runs.metrics import metric_of
@@ -46,19 +46,6 @@ def test_values_stand_next_to_those_of_the_paper(results):
         "Peak memory": "512 MiB (process)",
     }
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
-
-
-def test_experiments_of_the_frame_differ_in_what_no_cell_may_mix():
-    runs = [record("t/a_upg_k5_d0.5", "seed0", [0.5]), record("t/a_implicit", "seed0", [0.7])]
-    frame = frame_of([*runs, record("t/a_upg_k5_d0.5", "seed1", [0.6])])
-    assert frame[["family", "steps"]].to_numpy().tolist() == [
-        ["UPG", 5],
-        ["implicit", 0],
-        ["UPG", 5],
-    ]
-    assert frame["experiment"].tolist() == [0, 1, 0]
-    first = frame_of(record(f"t/a_{form}_k1_d1.0", "seed0", [0.5]) for form in ("upg", "npg"))
-    assert first["family"].tolist() == ["one step"] * 2
 
 
 def test_rows_follow_the_paper_then_their_gradients_and_numbers_in_their_names(results):

@@ -62,16 +62,9 @@ def test_quantities_of_other_evaluations():
     assert QUANTITIES["gain_of_segments"].of(run, run) == pytest.approx(-20.0)
 
 
-def test_at_equal_evaluations_the_dearer_run_is_cut():
-    """A step takes those of its solve and two more, 80 and 120 an epoch."""
-    cheap = measured([0.4, 0.5, 0.6], f=[6, 6, 6])
-    dear = measured([0.1, 0.2, 0.3], f=[10, 10, 10])
-    of = QUANTITIES["at_equal_evaluations"].of
-    assert (of(dear, cheap), of(cheap, dear)) == pytest.approx((20.0, 60.0))
-
-
 def test_at_equal_evaluations_the_last_evaluated_epoch_counts():
-    cheap = measured([None, 0.5, None, 0.6], f=[6, 6, 6, 6])
+    """The dearer run is cut. A step takes the evaluations of its solve and two more."""
+    cheap = measured([None, 0.5, None, 0.6], f=[6, 6, 6, 6])  # 80 an epoch
     dear = measured([None, 0.2, None, 0.3], f=[7.5] * 4)  # 95 an epoch: three in 320
     of = QUANTITIES["at_equal_evaluations"].of
     assert (of(dear, cheap), of(cheap, dear)) == pytest.approx((20.0, 60.0))
