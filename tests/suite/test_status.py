@@ -61,24 +61,15 @@ def test_run_of_this_machine_is_running_while_a_process_holds_its_lock(folder):
         assert acquired
 
 
-def test_a_diverged_run_is_done_and_named(folder, capsys):
-    record = {"diverged": {"step": 8, "reason": "the training loss is nan in epoch 2"}}
-    (folder / "record.json").write_text(json.dumps(record))
-    assert status(HERE, CONFIGS) == 0
-    out = capsys.readouterr().out
-    assert counts(out)["chains"][:2] == ["9", "1"]
-    assert out.endswith(
-        "done: chains/implicit seed0: diverged: the training loss is nan in epoch 2\n"
-    )
-
-
 def counts(text):
     lines = [line.split() for line in text.splitlines() if ":" not in line]
     return {line[0]: line[1:] for line in lines[1:]}
 
 
 def test_counts_of_all_tables(folder, capsys):
-    (folder / "record.json").write_text("{}")
+    """A diverged run is done, and named."""
+    diverged = {"step": 8, "reason": "the training loss is nan in epoch 2"}
+    (folder / "record.json").write_text(json.dumps({"diverged": diverged}))
     own = RUNS / "mine" / "seed0-abcdef12"
     own.mkdir(parents=True)
     note(own)
@@ -88,7 +79,9 @@ def test_counts_of_all_tables(folder, capsys):
     assert counts(out)["chains"] == ["9", "1", "·", "·", "·", "·", "8"]
     assert counts(out)["table4"][-1] == "180"
     assert counts(out)["in"] == ["no", "table", "1", "·", "1", "·", "·", "·", "·"]
-    assert out.splitlines()[-1].startswith("running: mine seed0-abcdef12: last update 0 s ago (")
+    done, running = out.splitlines()[-2:]
+    assert done == "done: chains/implicit seed0: diverged: the training loss is nan in epoch 2"
+    assert running.startswith("running: mine seed0-abcdef12: last update 0 s ago (")
 
 
 @pytest.mark.parametrize(
@@ -105,24 +98,19 @@ def test_a_broken_table_does_not_hide_the_others(tmp_path, capsys, content, erro
     assert f"mine: its runs cannot be listed: {error}" in capsys.readouterr().out
 
 
-def test_a_run_with_changes_is_under_its_row(folder, capsys):
-    changed = RUNS / PLACE[0] / "seed0-steps_9-abcdef"
-    changed.mkdir()
-    note(changed)
-    assert status(["--table", "chains", *HERE], CONFIGS) == 0
-    lines = capsys.readouterr().out.splitlines()
-    row = next(i for i, line in enumerate(lines) if line.split()[:1] == ["chains/implicit"])
-    assert lines[row + 1].split()[:3] == ["chains/implicit", "seed0-steps_9-abcdef", "1"]
-
-
 def test_one_table_and_failed_runs(folder, capsys):
+    """A run with changes is under its row."""
     note(folder, failed="out of memory", host="gpu07")
-    stopped = RUNS / PLACE[0] / "seed1"
+    stopped, changed = (folder.with_name(name) for name in ("seed1", "seed0-steps_9-abcdef"))
     stopped.mkdir()
     note(stopped)
+    changed.mkdir()
+    (changed / "record.json").write_text("{}")
     assert status(["--table", "chains", *HERE], CONFIGS) == 0
     out = capsys.readouterr().out
-    assert counts(out)["chains/implicit"] == ["3", "·", "·", "1", "1", "·", "1"]
+    lines = [line.split() for line in out.splitlines()]
+    row = lines.index(["chains/implicit", "3", "·", "·", "1", "1", "·", "1"])
+    assert lines[row + 1][:4] == ["chains/implicit", "seed0-steps_9-abcdef", "1", "1"]
     failed = "failed: chains/implicit seed0: out of memory (gpu07)"
     assert out.splitlines()[-2] == failed
     assert out.splitlines()[-1].startswith("stopped: chains/implicit seed1: last update 0 s ago ")
