@@ -17,7 +17,6 @@ def test_stablemax_has_the_authors_numbers():
     logits = torch.tensor([-3.0, -1.0, 0.0, 0.5, 2.0])
     expected = torch.tensor([0.25, 0.5, 1, 1.5, 3]).div(6.25).log()
     torch.testing.assert_close(log_stablemax(logits), expected, rtol=1e-14, atol=0)
-    assert float(expected[0]) == pytest.approx(-3.2188758248682006, rel=1e-14)
 
 
 def test_stablemax_is_a_distribution_of_any_logits():
