@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from graph_data import REPOSITORY
 from report.conftest import record
 
 from phantomgrad_suite import export_wandb
@@ -16,40 +17,28 @@ from phantomgrad_suite.runs.wandb_naming import names
 
 wandb = pytest.importorskip("wandb")
 
-PLACE = ("toy/upg", "seed1")
-ROWS = ["toy/implicit", "toy/upg_k5_d0.5"]
+PLACE = ("chains/upg_k5_d0.5", "seed1")
+ROWS = ["chains/implicit", PLACE[0]]
 CONFIG = {"runtime": {"run": {"gradient": "upg"}}, "seed": 1}
-FILES = {
-    "table/toy.yaml": "hydra: {sweeper: {params: {experiment: 'toy/implicit,toy/upg'}}}\n",
-    "train.yaml": "defaults: [{dataset: blank}]\nseed: 0\n",
-    "dataset/blank.yaml": "{}\n",
-    "experiment/toy/implicit.yaml": "{}\n",
-    "experiment/toy/upg.yaml": "{}\n",
-}
 
 
-class Toy:
-    """A table of two rows, its results and its runs."""
+class Chains:
+    """The results and the runs of a table."""
 
     def __init__(self, path):
-        self.configs, self.runs, self.results = path / "configs", path / "runs", path / "results"
-        for place, content in FILES.items():
-            (self.configs / place).parent.mkdir(parents=True, exist_ok=True)
-            (self.configs / place).write_text(content)
+        self.runs, self.results = path / "runs", path / "results"
 
     def publish(self, row, instance):
-        archive = Archive(self.results / "records")
-        archive.add(record(row, instance, [0.5], config=CONFIG))
-        return archive.file(row)
+        Archive(self.results / "records").add(record(row, instance, [0.5], config=CONFIG))
 
     def export(self, *more):
         places = ["--runs", str(self.runs), "--results", str(self.results)]
-        return export_wandb.main(["toy", *places, *more], self.configs)
+        return export_wandb.main(["chains", *places, *more], REPOSITORY / "configs")
 
 
 @pytest.fixture
-def toy(tmp_path):
-    return Toy(tmp_path)
+def chains(tmp_path):
+    return Chains(tmp_path)
 
 
 @pytest.fixture
@@ -62,9 +51,9 @@ def offline(monkeypatch):
 
 def test_names(monkeypatch):
     monkeypatch.setattr("platform.node", lambda: "here")
-    assert names(*PLACE, "Toy")["id"] == names("toy", "upg/seed1", "")["id"]
+    assert names(*PLACE, "Toy")["id"] == names("chains", "upg_k5_d0.5/seed1", "")["id"]
     assert len(names("a", "b", "c", ["d" * 200])["name"]) == 128
-    assert names("toy/upg", "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
+    assert names(PLACE[0], "seed2", "Toy")["id"] != names(*PLACE, "Toy")["id"]
     assert names("table4/honest/cox2", "seed0", "COX2")["tags"] == ["table4", "table4/honest/cox2"]
     assert names("cpu/table1/implicit", "seed0", "x")["tags"] == ["table1", "cpu/table1/implicit"]
     assert names("custom", "seed0", "Toy")["tags"] == ["custom"]
@@ -96,8 +85,8 @@ def test_run_has_the_content_of_its_record(tmp_path, monkeypatch):
     given, run = init.call_args.kwargs, init.return_value
     assert given["id"] == names(*PLACE, "Toy")["id"]
     assert (given["entity"], given["mode"], given["job_type"]) == ("us", "offline", "upg")
-    assert (given["group"], given["name"]) == ("toy/upg", "upg seed1 on Toy")
-    own = {"seed": 1, "table": "toy", "protocol": "full", "label": made.label, "row": "toy/upg"}
+    assert (given["group"], given["name"]) == (PLACE[0], "upg_k5_d0.5 seed1 on Toy")
+    own = {"seed": 1, "table": "chains", "protocol": "full", "label": made.label, "row": PLACE[0]}
     assert own.items() <= given["config"].items()
     lines = [call.args[0] for call in run.log.call_args_list]
     assert lines == [{"epoch": i, "test/perplexity": v} for i, v in enumerate((9.0, 7.0, 8.0))]
@@ -109,24 +98,21 @@ def test_run_has_the_content_of_its_record(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("offline")
-def test_table_is_rebuilt_without_duplicates(toy, capsys):
+def test_table_is_rebuilt_without_duplicates(chains, capsys):
     """The order is that of its rows; records of other rows are left out."""
-    for row, instance in (PLACE, ("toy/implicit", "seed0"), ("toy/other", "seed0")):
-        toy.publish(row, instance)
+    for row, instance in (PLACE, (ROWS[0], "seed0"), ("digits/implicit", "seed0")):
+        chains.publish(row, instance)
     for _ in range(2):
-        assert toy.export() == 0
-    assert len(list((toy.runs / ".wandb/wandb").glob("offline-run-*/run-*.wandb"))) == 2
+        assert chains.export() == 0
+    assert len(list((chains.runs / ".wandb/wandb").glob("offline-run-*/run-*.wandb"))) == 2
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-3:-1] == ["toy/implicit seed0", "toy/upg seed1"]
+    assert lines[-3:-1] == ["chains/implicit seed0", "chains/upg_k5_d0.5 seed1"]
     assert lines[-1].startswith("2 runs; to send them: wandb sync ")
 
 
-def test_nothing_to_export_and_unreadable_records(toy):
-    with pytest.raises(UserError, match="no run of toy is finished: "):
-        toy.export()
-    toy.publish(*PLACE).write_text("{")
-    with pytest.raises(UserError, match="is not a readable record"):
-        toy.export()
+def test_nothing_to_export(chains):
+    with pytest.raises(UserError, match="no run of chains is finished: "):
+        chains.export()
 
 
 @pytest.fixture
@@ -135,15 +121,15 @@ def report():
     text = record(ROWS[1], "seed0", [0.5], result=Result("perplexity", 9, 1, 9, mode="min"))
     curves = {"validation/loss": [1.0], "precision/step": [0], "precision/cosine": [0.5]}
     records = [record(ROWS[0], "seed0", [0.5]), replace(text, curves={**text.curves, **curves})]
-    return export_wandb.build_report("toy", records, "# Toy")
+    return export_wandb.build_report("chains", records, "# Chains")
 
 
 def test_report_groups_by_row_and_has_a_panel_for_each_metric(report):
-    assert report.title == "phantomgrad: toy"
+    assert report.title == "phantomgrad: chains"
     assert report.description == "2 finished runs, grouped by row"
     spec = json.loads(report._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
     text, grid = (block for block in spec["blocks"] if block["type"] != "paragraph")
-    assert text["content"] == "# Toy"
+    assert text["content"] == "# Chains"
     (runs,) = grid["metadata"]["runSets"]
     assert runs["grouping"] == [{"section": "run", "name": "group"}]
     (chosen,) = runs["filters"]["filters"]
@@ -162,11 +148,11 @@ def test_report_groups_by_row_and_has_a_panel_for_each_metric(report):
 
 
 @pytest.mark.parametrize("earlier", [None, "an id"])
-def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, earlier):
+def test_sent_report_replaces_the_one_with_its_title(report, chains, monkeypatch, earlier):
     """A client without a server records what would be sent."""
     others = [SimpleNamespace(display_name="another", id="x")]
     if earlier:
-        others.append(SimpleNamespace(display_name="phantomgrad: toy", id=earlier))
+        others.append(SimpleNamespace(display_name="phantomgrad: chains", id=earlier))
     sent = []
     api = SimpleNamespace(default_entity="us", reports=lambda path: sent.append(path) or others)
     monkeypatch.setattr(wandb, "Api", lambda: api)
@@ -174,10 +160,10 @@ def test_sent_report_replaces_the_one_with_its_title(report, toy, monkeypatch, e
     monkeypatch.setattr(
         type(report), "save", lambda self: sent.append(self) or SimpleNamespace(url="the address")
     )
-    toy.publish(*PLACE)
-    (toy.results / "tables").mkdir(parents=True)
-    (toy.results / "tables/toy.md").write_text("# As make report wrote it")
-    assert toy.export("--online", "--project", "mine") == 0
+    chains.publish(*PLACE)
+    (chains.results / "tables").mkdir(parents=True)
+    (chains.results / "tables/chains.md").write_text("# As make report wrote it")
+    assert chains.export("--online", "--project", "mine") == 0
     run, asked, saved = sent
     assert run == {"project": "mine", "entity": None, "mode": "online"}
     assert asked == "us/mine"

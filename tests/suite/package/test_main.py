@@ -28,13 +28,10 @@ def test_commands_are_scripts_in_any_folder(monkeypatch, tmp_path, capsys):
         module.main()
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_usage(monkeypatch, capsys, arguments):
-    assert call(monkeypatch, *arguments) == 0
-    assert "phantomgrad COMMAND is python scripts/COMMAND.py" in capsys.readouterr().out
-
-
-def test_mistakes(monkeypatch):
+def test_usage_and_mistakes(monkeypatch, capsys):
+    for arguments in ((), ("--help",)):
+        assert call(monkeypatch, *arguments) == 0
+        assert "phantomgrad COMMAND is python scripts/COMMAND.py" in capsys.readouterr().out
     assert str(call(monkeypatch, "trian")).startswith("phantomgrad has no command trian: choose")
 
 
