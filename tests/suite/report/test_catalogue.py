@@ -7,12 +7,6 @@ from phantomgrad_suite.runs.configs import CONFIG_PATH
 from phantomgrad_suite.runs.errors import UserError
 
 
-def test_tables_of_runs_and_studies_are_in_one_order():
-    assert list(catalogue())[:5] == ["figure1", "table1", "table2", "figure2", "figure3"]
-    assert entry_of("table3").heading == "Table 3: DEQ and MDEQ on vision and language"
-    assert entry_of("unknown").heading == "Unknown"
-
-
 def own_file(folder, monkeypatch, content):
     monkeypatch.setenv(CONFIG_PATH, str(folder))
     (folder / "table").mkdir(parents=True)
@@ -30,14 +24,15 @@ def test_a_table_of_the_users_own_is_described_in_its_file(tmp_path, monkeypatch
     assert entry_of("table1").title == "Ablation settings on CIFAR-10"
 
 
-def test_a_table_file_that_is_not_yaml_is_named(tmp_path, monkeypatch):
-    own_file(tmp_path, monkeypatch, "table: [")
-    with pytest.raises(UserError, match=r"mine\.yaml is not YAML: while parsing"):
-        entry_of("mine")
-
-
-@pytest.mark.parametrize(("entry", "problem"), [("{colour: red}", ".*'colour'"), ("red", "")])
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("{colour: red}", ": `table` cannot be used: .*'colour'"),
+        ("red", ": `table` cannot be used: "),
+        ("[", " is not YAML: while parsing"),
+    ],
+)
 def test_a_wrong_description_is_named(tmp_path, monkeypatch, entry, problem):
     own_file(tmp_path / "conf", monkeypatch, f"table: {entry}\n")
-    with pytest.raises(UserError, match=rf"mine\.yaml: `table` cannot be used: {problem}"):
+    with pytest.raises(UserError, match=rf"mine\.yaml{problem}"):
         entry_of("mine")

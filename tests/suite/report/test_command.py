@@ -154,6 +154,8 @@ def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys):
 
 
 def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(results, yours):
+    with pytest.raises(UserError, match="records is not a folder: no row has been finished there"):
+        publish(yours.path, results.path)
     results.add(ROW, "seed0", [0.8])
     yours.add(ROW, "seed0", [0.8])
     assert publish(yours.path, results.path) == []
@@ -167,11 +169,6 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
         *(f"{left_out}{seed}" for seed in (2, 3)),
     ]
     assert [instance for _, instance in results.archive.records] == ["seed0", "seed1"]
-
-
-def test_publishing_from_a_folder_without_records_is_refused(results, yours):
-    with pytest.raises(UserError, match="records is not a folder: no row has been finished there"):
-        publish(yours.path, results.path)
 
 
 def test_an_installed_suite_does_not_rebuild_the_results_in_its_package(

@@ -151,20 +151,10 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
     assert places == [folder.path / "records/cpu/table9" for folder in (claims, yours)]
 
 
-def test_without_the_file_there_are_no_claims(results):
-    assert judge(results.path, results.archive) is None
-    assert results.report() == 0
-    assert not (results.path / "claims.md").exists()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "quantity: last",
-            "quantity: lats",
-            "claim of toys cannot be used: 'lats' is none of last",
-        ),
+        ("quantity: last", "quantity: lats", "of toys cannot be used: 'lats' is none of last"),
         ("test: greater", "test: bigger", "cannot be used: 'bigger' is none of greater, less"),
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("seeds: 3", "seeds: 3\n        seed: 3", "unexpected keyword argument 'seed'"),
