@@ -87,15 +87,11 @@ def graph(logits, labels):
     return MultilabelGraph(torch.tensor(logits), eye, torch.tensor(labels).float(), 1.0)
 
 
-@pytest.fixture
-def multilabel():
-    return MultilabelNodeClassification(
+def test_micro_f1(monkeypatch):
+    """All graphs, nodes and labels of a set count; a logit in (0, 0.5) predicts its label, too."""
+    multilabel = MultilabelNodeClassification(
         labels=3, model=Identity(), optimizer=SGD, evaluation_sets=PARTS
     )
-
-
-def test_micro_f1(multilabel, monkeypatch):
-    """All graphs, nodes and labels of a set count; a logit in (0, 0.5) predicts its label, too."""
     found = logged(multilabel, monkeypatch)
     multilabel.validation_step(graph([[0.1, 0.2, -5.0]], [[1, 0, 1]]), 0)  # TP 1, FP 1, FN 1
     second = graph([[0.3, 0.4, 0.1], [-0.1, -0.2, 0.6]], [[1, 1, 1], [0, 0, 1]])
