@@ -14,13 +14,8 @@ def run(tmp_path):
 
     def written(name, values, steps=5, **changes):
         gradient = {"_target_": "phantomgrad.UnrolledPhantomGradient", "steps": steps}
-        config = {
-            "seed": 0,
-            "label": {"reduced": []},
-            "gradient": gradient,
-            "model": {"gradient": gradient},
-            "task": {},
-        }
+        parts = {"gradient": gradient, "model": {"gradient": gradient}, "task": {}}
+        config = {"seed": 0, "label": {"reduced": []}, **parts}
         curves = {"test/accuracy": values, "solver/evaluations": [10.0] * len(values)}
         weights = {"last": {"step": 4, "epoch": len(values)}}
         made = record("t/a", name, values, config=config, curves=curves, weights=weights, **changes)

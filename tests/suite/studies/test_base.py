@@ -39,11 +39,10 @@ def test_seed_determines_the_numbers(study):
     assert json.loads(json.dumps(first.numbers, allow_nan=False)) == first.numbers
 
 
-@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear"])
-def test_dense_jacobian_of_every_row(nonlinearity):
+def test_dense_jacobian_of_every_row():
     """It is in float64 for a cell in float32; the cell itself does not change."""
     torch.set_default_dtype(torch.float32)
-    cell = SyntheticCell(4, 0.9, nonlinearity)
+    cell = SyntheticCell(4, 0.9)
     h, u = torch.randn(2, 6, 4)
     ours = dense_jacobian(cell, h, u)
     assert cell.weight.dtype == torch.float32

@@ -119,14 +119,8 @@ def test_what_is_recorded(monkeypatch):
     monkeypatch.setattr(TrainingStep, "measure", lambda s: (turns.append(s.name), measure(s)))
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.Clock", Ticking)
     monkeypatch.setattr("phantomgrad_suite.studies.throughput.peak_bytes", lambda run, device: 640)
-    study = Throughput(
-        rows=ROWS,
-        batch_size=1,
-        batch_sizes={UPG: 2},
-        baselines={NPG: "table1/elsewhere"},
-        warmup=1,
-        repeats=2,
-    )
+    settings = {"batch_sizes": {UPG: 2}, "baselines": {NPG: "table1/elsewhere"}}
+    study = Throughput(rows=ROWS, batch_size=1, warmup=1, repeats=2, **settings)
     rows = {row["row"]: row for row in study.measure(0, CPU).numbers["rows"]}
     assert turns == [*ROWS, *ROWS]
     implicit, upg, npg = rows.values()
@@ -136,11 +130,9 @@ def test_what_is_recorded(monkeypatch):
     # Two images in the time of one: twice as fast, sample by sample.
     assert upg["faster"] == {"step": 2, "forward": 2, "backward": 2}
     assert (upg["baseline"], implicit["baseline"], npg["baseline"]) == (IMPLICIT, None, None)
-    assert implicit["evaluations"] == {
-        "forward": {"mean": 23, "budget": 23},
-        "adjoint": {"mean": 23, "budget": 23},
-    }
-    assert npg["evaluations"] == {"forward": {"mean": 23, "budget": 23}}
+    whole = {"mean": 23, "budget": 23}
+    assert implicit["evaluations"] == {"forward": whole, "adjoint": whole}
+    assert npg["evaluations"] == {"forward": whole}
     assert upg["in_f"] == {"step": 3, "forward": 1, "backward": 1, "update": 1}
     assert upg["label"]["method"] == "UPG A(5, 0.5)"
     assert (upg["peak_bytes"], upg["parameters"]) == (640, 158_986)

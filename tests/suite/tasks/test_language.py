@@ -101,10 +101,8 @@ def test_test_set_is_evaluated_at_further_memory_lengths():
     model = Bigrams()
     task = task_of(model, evaluation_memory=7, other_memories=[0, 5])
     metrics = fit(task, counting()).callback_metrics
-    assert {name for name in metrics if "_at_" in name} == {
-        "test/perplexity_at_0",
-        "test/perplexity_at_5",
-    }
+    further = {name for name in metrics if "_at_" in name}
+    assert further == {"test/perplexity_at_0", "test/perplexity_at_5"}
     lengths = [options["memory_length"] for training, *_, options in model.calls if not training]
     assert lengths == 8 * [7, 0, 5] + 10 * [7]
 
