@@ -97,11 +97,6 @@ def test_a_row_without_a_folder_has_its_strip():
     assert "reasoning_example" in drawn
 
 
-def test_a_run_without_an_example_has_no_strip():
-    table = runs_table("reasoning", [record("reasoning/puzzle", "seed0", [0.5])])
-    assert not [name for name in plots(table) if "example" in name]
-
-
 def test_looped_models_are_drawn_by_loops():
     """Means over the runs of the last epoch, a panel for each length of words."""
     names = ("test/cell_accuracy", "test/length16/cell_accuracy")

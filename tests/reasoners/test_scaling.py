@@ -16,11 +16,7 @@ from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
 from phantomgrad_suite.released import metrics
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import (
-    Record,
-    read_study,
-    write_record,
-)
+from phantomgrad_suite.runs.records import Record, read_study, write_record
 from phantomgrad_suite.train import prepare
 
 
@@ -74,11 +70,9 @@ def test_a_solution_that_is_left_is_lost():
     """Though it may be found again; a puzzle that is never solved loses none."""
     solved = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
     assert lost(solved) == 0.25
-    assert [(row["segments"], row["accuracy"]) for row in by_segment(solved)] == [
-        (1, 0.5),
-        (2, 0.5),
-        (3, 0.75),
-    ]
+    rows = [*by_segment(solved)]
+    assert [row["segments"] for row in rows] == [1, 2, 3]
+    assert [row["accuracy"] for row in rows] == [0.5, 0.5, 0.75]
 
 
 def reasoner(**settings):
@@ -156,14 +150,12 @@ def released_run(workplace):
     config.runtime.dataset.root, config.runtime.trainer.accelerator = "data", "cpu"
     config.dataset.update({"train": 64, "validation": 8, "test": 24, "extra_clues": 0})  # hard ones
     config.task.segments = 2
-    found = metrics(config, prepare(config), weights, kept["step"], kept["step"])[
-        "test/exact_accuracy"
-    ]
+    found = metrics(config, prepare(config), weights, kept["step"], kept["step"])
     record = replace(
         record,
         weights={"last": kept, "selected": kept},
         config=as_dict(config),
-        curves={"test/exact_accuracy": [found] * kept["epoch"]},
+        curves={"test/exact_accuracy": [found["test/exact_accuracy"]] * kept["epoch"]},
     )
     write_record(record, folder / "record.json")
     return record
@@ -221,12 +213,9 @@ def test_models_with_noise_and_other_puzzles(workplace):
     assert [row["set"] for row in first.numbers["sets"]] == ["test"]
 
 
-def test_bad_input_is_one_sentence(workplace, study_script):
+def test_bad_input_is_one_sentence(workplace):
     with pytest.raises(UserError, match="seed5 holds no finished run: train it first, or name"):
         workplace.study("study=scaling", "run=reasoning/sudoku6/seed5")
-    outcome = study_script("study=scaling", "run=reasoning/sudoku6/seed5")
-    assert (outcome.code, outcome.err) == (1, "")
-    assert outcome.out.splitlines()[-1].startswith("runs/reasoning/sudoku6/seed5 holds no finished")
     record = Archive(RESULTS / "records").of(Record, "reasoning/sudoku6")[0]
     task = {"_target_": "phantomgrad_suite.tasks.GraphClassification"}
     other = replace(record, config={**record.config, "task": task})
