@@ -63,20 +63,10 @@ def test_blocks_print_what_the_pages_say(printed):
     assert list(printed) == [""]
 
 
-@pytest.fixture(scope="module")
-def examples():
-    return tool("tools/examples.py")
-
-
-def test_the_notebook_is_that_of_its_file_and_has_its_outputs(examples):
-    path = DOCS / "examples" / "digits.py"
-    written, fresh = (
-        json.loads(text)["cells"]
-        for text in (
-            path.with_suffix(".ipynb").read_text(),
-            examples.notebook(examples.cells(path)),
-        )
-    )
+def test_the_notebook_is_that_of_its_file_and_has_its_outputs():
+    path, examples = DOCS / "examples" / "digits.py", tool("tools/examples.py")
+    texts = path.with_suffix(".ipynb").read_text(), examples.notebook(examples.cells(path))
+    written, fresh = (json.loads(text)["cells"] for text in texts)
     assert [cell["source"] for cell in written] == [cell["source"] for cell in fresh]
     assert "%pip install" in "".join(written[1]["source"])
     outputs = [output for cell in written for output in cell.get("outputs", [])]
@@ -85,10 +75,8 @@ def test_the_notebook_is_that_of_its_file_and_has_its_outputs(examples):
 
 def test_the_tables_of_stabilisers_are_those_of_the_records(monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "measurements" / "stabilisers")
-    module, page = (
-        tool("measurements/stabilisers/measure.py"),
-        (DOCS / "stabilisers.md").read_text(),
-    )
+    module = tool("measurements/stabilisers/measure.py")
+    page = (DOCS / "stabilisers.md").read_text()
     assert module.with_tables(page) == page
     keys = [(r["setting"], r["variant"], r["seed"]) for r in module.read()]
     assert len(keys) == len(set(keys))
