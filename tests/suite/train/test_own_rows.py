@@ -17,19 +17,14 @@ PAGE = REPOSITORY / "docs" / "extending.md"
 (MINE, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def documented_files():
-    """The YAML block of the page, by the path in the comment above each file."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    parts = re.split(r"^# conf/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
 @pytest.fixture
 def own_row(workplace, monkeypatch):
     """The files of the page in a folder of the user's, and the module with their classes."""
-    files = documented_files()
-    assert len(files) == 5
-    for name, content in files.items():
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    # In the comment above each file stands its path.
+    _, *parts = re.split(r"^# conf/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
+    assert len(parts) == 2 * 5
+    for name, content in zip(parts[::2], parts[1::2], strict=True):
         path = workplace.path / "conf" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
