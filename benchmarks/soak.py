@@ -26,11 +26,10 @@ from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "suite"))
 
-from interruptions import assert_same_run, untimed
+from interruptions import assert_same_run
 from training import ON_CPU, SCRIPT, SMALL_MDEQ
 
 import phantomgrad_suite.train  # noqa: F401  # so that the forked processes need not import it
-from phantomgrad_suite.runs.records import read_record
 
 ALWAYS = (ON_CPU, "runtime.checkpoint.every_minutes=0", "runtime.checkpoint.every_n_epochs=1")
 ROWS: dict[str, tuple[str, ...]] = {
@@ -168,9 +167,6 @@ def soak(kills: int, seed: int, rows: list[str], root: Path) -> Counter[tuple[st
                 break
         ours = undisturbed(row, folder)  # skips a run that is finished
         assert_same_run(ours, whole)
-        a, b = (read_record(path / "record.json") for path in (ours, whole))
-        assert (a.result, a.weights) == (b.result, b.weights)
-        assert str(untimed(a)) == str(untimed(b))  # nan is nan
         print(f"{row}: equal after {counts.total() - before} disturbances", flush=True)
         shutil.rmtree(folder)
         if killed(counts) >= kills:

@@ -80,15 +80,12 @@ def untimed(record: Record) -> dict[str, list[float]]:
 
 
 def assert_same_run(folder: Path, other: Path) -> None:
-    """Curves, weights and optimizer of the last checkpoints agree in every bit."""
+    """Records and last checkpoints agree in every bit, but for times."""
+    ours, theirs = (read_record(path / "record.json") for path in (folder, other))
+    assert (ours.result, ours.weights) == (theirs.result, theirs.weights)
+    assert untimed(ours) == untimed(theirs)
     a, b = checkpoint(folder), checkpoint(other)
-    assert a["epoch"] == b["epoch"]
-    curves, others = (c["callbacks"]["History"]["curves"] for c in (a, b))
-    compared = [n for n in curves if n.startswith(("train/", "test/", "validation/", "solver/"))]
-    assert len(compared) >= 5
-    # nan, in epochs that solve nothing, is nan.
-    assert {n: str(curves[n]) for n in compared} == {n: str(others[n]) for n in compared}
-    assert a["lr_schedulers"] == b["lr_schedulers"]
+    assert (a["epoch"], a["lr_schedulers"]) == (b["epoch"], b["lr_schedulers"])
     optimizers = [c["optimizer_states"][0]["state"] for c in (a, b)]
     for mine, yours in ((a["state_dict"], b["state_dict"]), optimizers):
         torch.testing.assert_close(mine, yours, rtol=0, atol=0)
