@@ -1,10 +1,11 @@
-"""What bf16 does to the gradient of a training step: finished runs, at their start and their end.
+"""What bf16 does to the gradient of a training step: finished runs, with first and last weights.
 
     OMP_NUM_THREADS=1 python benchmarks/precision.py runs/digits/implicit/seed0 ...
 
 A line has the agreement of the gradient under ``bf16-mixed`` with that in float32, and the largest
-residuals of both: one batch of the run's data, the same weights and dropout masks. Solvers compute
-their own products in float32 in either.
+residuals of both. Both take the first batch of the run's data, the same weights and dropout masks,
+and solve, also where the run would begin with pretraining. Texts begin with an empty memory.
+Solvers compute their own products in float32 in either.
 """
 
 import sys
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from phantomgrad.diagnostics import agreement
 from phantomgrad_suite.callbacks.capture import layers_of
@@ -31,8 +32,7 @@ class Step(NamedTuple):
 
 
 def step(task: Task, batch: Any, precision: AbstractContextManager[Any]) -> Step:
-    """Make a training step up to the optimizer, with the masks of one seed."""
-    torch.manual_seed(0)
+    """Make a training step up to the optimizer."""
     task.zero_grad()
     with precision:
         loss = task.training_step(batch, 0)
@@ -46,25 +46,31 @@ def compare(folder: Path) -> list[dict[str, str]]:
     """Return the lines of a finished run."""
     record = read_run(folder)
     config = configuration(record)
+    seed = config.seed + (config.dataset.get("fold") or 0)
+    torch.manual_seed(seed)  # of the order of the batches
     data = build_data(config)
     data.setup("fit")
     batch = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
     weights = read_weights(folder, record.weights["last"])
     lines = []
-    for when in ("start", "end"):
+    for when in ("first", "last"):
         steps = []
-        for precision in (nullcontext(), torch.autocast("cpu", torch.bfloat16)):
-            torch.manual_seed(config.seed)
+        for precision in (
+            nullcontext(),
+            torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
+        ):
+            torch.manual_seed(seed)  # of the first weights, and the masks
             task = build_task(config, data).train()
             task.pretrain(0, 1)  # the stage that solves
-            _load(task.evaluated, weights if when == "end" else {})
+            if when == "last":
+                task.model.load_state_dict(weights)
             steps.append(step(task, batch, precision))
         exact, lowered = steps
         found = agreement(lowered.gradient, exact.gradient)
         lines.append(
             {
                 "run": f"{record.row}, {record.instance}",
-                "at its": when,
+                "weights": when,
                 "cosine": f"{found.cosine:.4f}",
                 "norm ratio": f"{found.norm_ratio:.3f}",
                 "residual": f"{exact.residual:.1e}",
@@ -72,11 +78,6 @@ def compare(folder: Path) -> list[dict[str, str]]:
             }
         )
     return lines
-
-
-def _load(model: nn.Module, weights: dict[str, Any]) -> None:
-    if weights:
-        model.load_state_dict(weights)
 
 
 if __name__ == "__main__":

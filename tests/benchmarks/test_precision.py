@@ -3,29 +3,36 @@
 from contextlib import nullcontext
 
 import pytest
+from training import SMALL_MDEQ
 
 import precision
 
 pytestmark = pytest.mark.filterwarnings("ignore:f is computed in torch.bfloat16")
-RUN = ("experiment=digits/implicit", "trainer.max_epochs=1")
 
 
 @pytest.fixture
 def folder(workplace, whole_runs):
-    return whole_runs.train(workplace, *RUN)
+    return whole_runs.train(workplace, "experiment=digits/implicit", "trainer.max_epochs=1")
 
 
 def test_lines_of_a_run(folder):
-    start, end = precision.compare(folder)
-    assert [start["at its"], end["at its"]] == ["start", "end"]
-    for line in (start, end):
+    first, last = precision.compare(folder)
+    assert [first["weights"], last["weights"]] == ["first", "last"]
+    for line in (first, last):
         assert float(line["cosine"]) > 0.99
         assert float(line["residual"]) < float(line["residual, bf16"])
-    assert start["residual"] != end["residual"]
+    assert first["residual"] != last["residual"]
 
 
-def test_the_same_precision_gives_the_same_gradient(folder, monkeypatch):
-    monkeypatch.setattr("torch.autocast", lambda *_: nullcontext())
+@pytest.mark.filterwarnings("ignore::phantomgrad.AdjointWarning")
+def test_the_same_precision_gives_the_same_gradient(workplace, cifar_root, monkeypatch):
+    """Of a row with dropout, shuffled batches and pretraining."""
+    folder = workplace.train(
+        *("experiment=table1/implicit", "trainer.max_epochs=1", *SMALL_MDEQ),
+        *(f"runtime.dataset.root={cifar_root}", "dataset.batch_size=20"),
+        *("solver.max_evaluations=3", "adjoint.max_evaluations=3"),
+    )
+    monkeypatch.setattr("torch.autocast", lambda *_, **__: nullcontext())
     for line in precision.compare(folder):
         assert (line["cosine"], line["norm ratio"]) == ("1.0000", "1.000")
         assert line["residual"] == line["residual, bf16"]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "results/README.md")),
-    *(ROOT / "results" / name for name in ("claims.md", "weights/README.md")),
+    *(ROOT / "results" / name for name in ("claims.md", "history.md", "weights/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 

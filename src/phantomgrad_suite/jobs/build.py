@@ -74,7 +74,7 @@ def check_search(config: DictConfig, data: DataModule, task: Task) -> None:
     if "validation" not in data.evaluation_sets:
         raise SettingError(
             f"tune needs a validation part, and {config.dataset.get('name')} has none as it is "
-            "set: dataset.split=stratified (TU graphs) or +dataset.validation=5000 (images) makes "
+            "set: dataset.split=stratified (TU graphs) or ++dataset.validation=5000 (images) makes "
             "one"
         )
 

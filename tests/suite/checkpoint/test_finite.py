@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from interruptions import assert_same_run
+from interruptions import assert_same_run, checkpoint
 from torch import nn
 
 from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
@@ -46,6 +46,7 @@ def test_a_diverged_run_is_recorded_and_can_be_resumed(workplace, caplog):
     with pytest.raises(RuntimeError, match=r"Function '\w+' returned nan values"):
         workplace.train(*DIGITS, POISON, "+runtime.trainer.detect_anomaly=true")
     assert "resuming from" in caplog.text
+    assert checkpoint(folder)["global_step"] == 3
     assert_same_run(workplace.train(*DIGITS), whole)
 
 

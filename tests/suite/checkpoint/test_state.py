@@ -13,6 +13,7 @@ from phantomgrad_suite.runs.errors import UserError
 
 HARDWARE = dict.fromkeys(("git", "processor", "threads", "accelerator"))
 FACTS = {"environment": HARDWARE, "started": "now", "config_hash": "c0ffee"}
+FACTS |= {"data": "sha256:1", "instance": "seed0"}
 TRAINER = SimpleNamespace(train_dataloader=[])
 RESUMABLE = SimpleNamespace(train_dataloader=ResumableLoader([]))
 TASK = None

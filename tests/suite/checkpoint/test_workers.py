@@ -19,10 +19,11 @@ TWO = (  # Several processes save after every tenth step, here at the first of t
 )
 
 
-def test_lost_worker_is_explained_in_a_line():
+@pytest.mark.parametrize("message", ["Socket Timeout\nat line 3", "Connection reset by peer"])
+def test_lost_worker_is_explained_in_a_line(message):
     expected = r"was lost or .* from the last checkpoint \("
     with pytest.raises(UserError, match=expected) as error, explain_lost_worker():
-        raise RuntimeError("Socket Timeout\nat line 3")
+        raise RuntimeError(message)
     assert "\n" not in str(error.value)
 
 

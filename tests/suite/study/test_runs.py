@@ -48,7 +48,7 @@ def test_changed_study_is_reduced_and_not_published(workplace):
 
 
 class Doubtful(Study):
-    """A study with a claim that holds and two that do not."""
+    """A study with a claim that holds and three that do not."""
 
     def measure(self, seed, device):
         return Findings(
@@ -56,6 +56,7 @@ class Doubtful(Study):
             [
                 Check.above("water is wet", 2.0, 1.0),
                 Check.below("pigs fly", 1.0, 1.0),
+                Check.above("snow is black", 1.0, 1.0),
                 Check.above("nothing is known", float("nan"), 0.5),
             ],
         )
@@ -70,10 +71,10 @@ def test_failed_claims_are_recorded_and_named(workplace, caplog):
         workplace.study(STUDY)
     assert str(caught.value) == (
         "figure1/tanh: a claim does not hold: "
-        "pigs fly: 1 (bound 1); nothing is known: nan (bound 0.5)"
+        "pigs fly: 1 (bound 1); snow is black: 1 (bound 1); nothing is known: nan (bound 0.5)"
     )
     (record,) = Archive(workplace.path / "runs/results/records").of(StudyRecord, "figure1/tanh")
-    assert [check.holds for check in record.checks] == [True, False, False]
+    assert [check.holds for check in record.checks] == [True, False, False, False]
     with pytest.raises(UserError, match="pigs fly"):
         workplace.study(STUDY)
     assert "finished, skipped" in caplog.messages[-1]

@@ -46,6 +46,7 @@ def test_over_folds_the_error_has_the_correction_of_nadeau_and_bengio():
 def test_tests_of_differences_are_those_of_scipy_and_its_intervals(values):
     d = Difference.of(values)
     (low, high), (first, last) = d.interval(0.9), d.interval(0.95)
+    assert (first, last) == pytest.approx((*stats.ttest_1samp(values, 0).confidence_interval(),))
     found = greater(d, 1.0, LEVEL)
     assert found.p == pytest.approx(stats.ttest_1samp(values, 0, alternative="greater").pvalue)
     assert found.against == pytest.approx(stats.ttest_1samp(values, 0, alternative="less").pvalue)
