@@ -43,7 +43,7 @@ class SpeedClaim(Claim):
     ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_known(self.part, ("step", "backward"))
+        _check_known("part", self.part, ("step", "backward"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ class RunsClaim(Claim):
     effect: float | None = None
 
     def __post_init__(self) -> None:
-        _check_known(self.quantity, QUANTITIES)
-        _check_known(self.test, TESTS)
+        _check_known("quantity", self.quantity, QUANTITIES)
+        _check_known("test", self.test, TESTS)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -111,9 +111,9 @@ def read_claims(path: Path) -> tuple[float, list[Family]]:
     return content["margin"], families
 
 
-def _check_known(name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise ValueError(f"{name!r} is none of {', '.join(known)}")
+def _check_known(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def _claim(item: dict[str, Any]) -> Claim:

@@ -154,8 +154,12 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("quantity: last", "quantity: lats", "of toys cannot be used: 'lats' is none of last"),
-        ("test: greater", "test: bigger", "cannot be used: 'bigger' is none of greater, less"),
+        (
+            "quantity: last",
+            "quantity: lats",
+            "toys cannot be used: quantity must be one of last, best",
+        ),
+        ("test: greater", "test: bigger", "cannot be used: test must be one of greater, less"),
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("seeds: 3", "seeds: 3\n        seed: 3", "unexpected keyword argument 'seed'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
@@ -173,7 +177,7 @@ def test_a_wrong_file_is_one_sentence(claims, capsys, old, new, message):
 
 
 def test_a_speed_is_that_of_a_step_or_of_its_backward_pass():
-    with pytest.raises(ValueError, match="'whole' is none of step, backward"):
+    with pytest.raises(ValueError, match="part must be one of step, backward, got 'whole'"):
         SpeedClaim(claim="c", place="p", paper="1", study="s", a="a", b="b", part="whole")
 
 
