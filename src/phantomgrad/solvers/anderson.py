@@ -52,9 +52,9 @@ class Anderson(IterativeSolver):
 class _Window:
     """The last ``memory`` pairs, in a ring buffer, and the normal equations of their ``g``.
 
-    The equations are scaled to a unit diagonal; each iteration updates one row and column. Vectors
-    are kept as ``(B, 1, n)``, and views of the buffers are made once: on small states, each view
-    costs as much as a product.
+    Each iteration replaces one row and column of the equations. They need no scaling: elimination
+    in float64 loses nothing where the ``g`` differ in size. Views of the buffers are made once: on
+    small states, each view costs as much as a product.
     """
 
     def __init__(self, solver: Anderson, z0: Tensor) -> None:
@@ -65,33 +65,24 @@ class _Window:
         self._cheap, self._direct = cheap_to_read(z0), readable(z0)
         self._count = 0
         g, mixed = z0.new_empty(batch, slots, size), z0.new_empty(batch, slots, size)
-        wide = widest_dtype(z0.device)
-        self._tiny = torch.finfo(wide).tiny
-        system = z0.new_zeros(batch, slots, slots, dtype=wide)
-        scale = z0.new_zeros(batch, 1, slots, dtype=wide)  # 1 / ||g_i||
-        self._plain = torch.eye(slots, dtype=wide, device=z0.device)
-        self._ridge = solver.regularization * self._plain
-        self._buffers = g, mixed, scale, system
-        self._used: tuple[Tensor, ...] = ()
+        system = z0.new_zeros(batch, slots, slots, dtype=widest_dtype(z0.device))
+        self._buffers = g, mixed, system, system.new_ones(batch, slots, 1)
         self._g, self._mixed = g.unbind(dim=1), mixed.unbind(dim=1)
-        self._own = torch.split(scale, 1, dim=2)
-        self._rows, self._columns = (torch.split(a, 1, dim=1) for a in (system, system.mT))
 
-    def _first(self, used: int) -> tuple[Tensor, ...]:
-        """Return the first slots of the buffers, as the operands of the products."""
-        g, mixed, scale, system = self._buffers
+    def _use(self, slots: int) -> None:
+        """Take so many slots into use: the operands of the products, and what they fill."""
+        g, mixed, system, ones = self._buffers
+        system = system[:, :slots, :slots]
         # The long operand goes last: with it first, the CPU takes up to eight times longer. The
-        # system is symmetric; transposed it has the column-major order of LAPACK, and is not
-        # copied.
-        scale = scale[:, :, :used]
-        ridge = self._ridge[:used, :used]
-        return g[:, :used].mT, mixed[:, :used], scale, scale.mT, system[:, :used, :used].mT, ridge
+        # system is symmetric, and transposed it has the column-major order of LAPACK.
+        self._operands = g[:, :slots].mT, mixed[:, :slots], system.mT, ones[:, :slots]
+        self._rows, self._columns = (torch.split(a, 1, dim=1) for a in (system, system.mT))
 
     def advance(self, z: Tensor, fz: Tensor, g: Tensor) -> Tensor:
         """Return the next iterate; see :data:`.Advance`."""
-        slot, used = self._count % self._slots, min(self._count + 1, self._slots)
-        if used > self._count:
-            self._used = self._first(used)
+        slot = self._count % self._slots
+        if slot == self._count:
+            self._use(slot + 1)
         self._count += 1
         self._g[slot].copy_(g)
         if self._solver.damping == 1.0:
@@ -100,34 +91,25 @@ class _Window:
             write(
                 torch.lerp, z, fz, self._solver.damping, out=self._mixed[slot], direct=self._direct
             )
-        differences, mixed, *_ = self._used
-        products = torch.bmm(g.unsqueeze(1), differences)  # (B, 1, used)
-        self._update_equations(products.to(self._plain.dtype), slot)
-        if used == 1:
+        differences, mixed, system, ones = self._operands
+        products = torch.bmm(g.unsqueeze(1), differences).to(system.dtype)  # (B, 1, used)
+        products.select(2, slot).mul_(1 + self._solver.regularization)
+        self._rows[slot].copy_(products)
+        self._columns[slot].copy_(products)
+        if len(self._rows) == 1:
             return self._mixed[slot].clone()  # nothing to combine yet
-        weights = self._weights(slot).to(z.dtype)
+        weights = self._weights(system, ones, slot).to(z.dtype)
         return torch.bmm(weights.mT, mixed).squeeze(1)
 
-    def _update_equations(self, products: Tensor, slot: int) -> None:
-        """Enter the products of all ``g`` with the newest one, which is in ``slot``."""
-        own, used = self._own[slot], products.shape[2]
-        square = products[:, :, slot : slot + 1].clamp_min(self._tiny)
-        write(torch.rsqrt, square, out=own, direct=self._direct)
-        scaled = products.mul_(self._used[2]).mul_(own)
-        row, column = self._rows[slot], self._columns[slot]
-        full = used == self._slots
-        (row if full else row[:, :, :used]).copy_(scaled)
-        (column if full else column[:, :, :used]).copy_(scaled)
-
-    def _weights(self, newest: int) -> Tensor:
+    def _weights(self, system: Tensor, ones: Tensor, newest: int) -> Tensor:
         """Return alpha, ``(B, used, 1)``; if the equations are singular, the newest pair alone."""
-        *_, scale, system, ridge = self._used
         # solve_ex reports a singular system without raising or waiting for the device.
-        weights: Tensor = torch.linalg.solve_ex(system + ridge, scale)[0].mul_(scale)
+        weights: Tensor = torch.linalg.solve_ex(system, ones)[0]
         total = weights.sum(dim=1, keepdim=True)
         weights.div_(total)
-        if self._cheap and all_in(total, self._tiny, math.inf):
+        if self._cheap and all_in(total, torch.finfo(total.dtype).tiny, math.inf):
             return weights
         usable = weights.abs().amax(dim=1, keepdim=True) < torch.inf  # False for nan
-        plain = self._plain[newest, : weights.shape[1]].unsqueeze(1)
+        plain = torch.zeros_like(ones)
+        plain[:, newest] = 1
         return torch.where(usable, weights, plain)
