@@ -4,6 +4,7 @@ import pytest
 from interruptions import assert_same_run, checkpoint, interrupted
 from training import SMALL_MDEQ
 
+from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record
 
 # The learning rate drops right where a checkpoint is written.
@@ -68,3 +69,15 @@ def test_resumed_run_with_adaptive_damping_is_the_uninterrupted_one(workplace):
     assert len(set(radii)) == 4  # one for each measurement
     dampings = states[0]["gradient/damping"]
     assert dampings == pytest.approx([min(1, 1 / radius) for radius in radii], rel=1e-5)
+
+
+def test_the_checkpoint_of_another_run_is_refused(workplace):
+    """A folder that was renamed does not pass for the run whose name it has now."""
+    here = ("trainer.max_epochs=4", "runtime.checkpoint.every_n_epochs=2")
+    folder = interrupted(workplace, 4, *here)
+    other = folder.rename(folder.with_name(folder.name.replace("seed0", "seed1")))
+    before = (other / "checkpoints" / "last.ckpt").read_bytes()
+    with pytest.raises(UserError, match=r"of another run \(its instance is seed0.*, not seed1"):
+        workplace.train(*here, "seed=1")
+    assert (other / "checkpoints" / "last.ckpt").read_bytes() == before
+    assert not (other / "record.json").exists()
