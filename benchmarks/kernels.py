@@ -1,0 +1,88 @@
+"""What a solver adds to an evaluation of f: operations in eager mode, kernels in one graph.
+
+    OMP_NUM_THREADS=1 python benchmarks/kernels.py
+
+In eager mode a GPU launches a kernel or more for each operation that is no view. With
+``layer.fullgraph = True`` and ``torch.compile(layer, fullgraph=True)`` a whole solve is one graph,
+whose operations Inductor fuses. A number is the difference of two budgets for each evaluation more,
+so that the costs of a pass do not count, and without the product that f is. The kernels are those
+for the CPU: no GPU is needed.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import phantomgrad as pg
+from phantomgrad.solvers import IterativeSolver
+
+BUDGETS = 8, 12  # above the memory of Anderson
+SOLVERS = pg.FixedPoint(), pg.Anderson(), pg.Broyden()
+CALL = re.compile(r"^ +(?:buf\d+ = )?(cpp_fused|extern_kernels\.|torch\.ops\.aten)", re.MULTILINE)
+
+
+class Cell(nn.Linear):
+    """A map that is one product, with which nothing is fused."""
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return super().forward(z)
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations that are no views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **kwargs or {})
+
+
+def layer(solver: IterativeSolver, budget: int) -> pg.DEQ:
+    """Return a layer that spends this budget."""
+    solver = replace(solver, max_evaluations=budget, tol=0)
+    made = pg.DEQ(Cell(16, 16), solver, pg.UnrolledPhantomGradient(1, 1.0))
+    made.check_map, made.fullgraph = False, True
+    return made
+
+
+@torch.no_grad()
+def operations(solver: IterativeSolver, budget: int) -> int:
+    """Return the operations of a pass in eager mode."""
+    with Operations() as counted:
+        layer(solver, budget)(torch.ones(8, 16))
+    return counted.count
+
+
+@torch.no_grad()
+def kernels(solver: IterativeSolver, budget: int) -> int:
+    """Return the kernels that the graph of a pass calls."""
+    torch.compiler.reset()
+    compiled = torch.compile(layer(solver, budget), fullgraph=True)
+    _, (code, *_) = run_and_get_code(compiled, torch.ones(8, 16))
+    return len(CALL.findall(code[code.index("def call") :]))
+
+
+def main() -> None:
+    """Print a line for each solver."""
+    few, many = BUDGETS
+    lines = []
+    for solver in SOLVERS:
+        spent = {
+            count.__name__: (count(solver, many) - count(solver, few)) / (many - few) - 1
+            for count in (operations, kernels)
+        }
+        lines.append({"solver": type(solver).__name__, **spent})
+    print(pd.DataFrame(lines).to_markdown(index=False))
+
+
+if __name__ == "__main__":
+    main()
