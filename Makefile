@@ -53,7 +53,7 @@ reproduce: env ## The main job, no download: studies, digits, Chains; ends with 
 	@status=0; started=$$(date +%s); \
 	  $(RUN) scripts/study.py study=figure4/linear || status=1; \
 	  $(YOURS) figure4 > /dev/null && echo "first pictures: runs/results/index.html, Figure 4"; \
-	  $(RUN) scripts/study.py suite=default $(PARALLEL) || status=1; \
+	  $(RUN) scripts/study.py study='figure1/quick,figure4/*,table2/cpu,theorems/*' $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=digits $(PARALLEL) || status=1; \
 	  $(RUN) scripts/train.py table=chains $(PARALLEL) || status=1; \
 	  $(YOURS) $(EMBEDDED) || status=1; \
@@ -68,9 +68,11 @@ data: env ## Fetch data sets that are not included: DATA="CIFAR10 PPI" (without 
 $(addprefix reproduce-,table1 table3-vision table3-language table4-ppi figure2 figure3): reproduce-%: env
 	@$(TRAIN)$(subst -,_,$*) $(MANY); $(call COMPARE,$(firstword $(subst -, ,$*)))
 
+reproduce-figure1: STUDIES = figure1/*,!figure1/quick
+reproduce-figure4: STUDIES = figure4/*
 reproduce-figure1 reproduce-figure4: reproduce-%: env
 	@$(ONE_SIZE)
-	@$(RUN) scripts/study.py suite=$* $(PARALLEL); $(call COMPARE,$*)
+	@$(RUN) scripts/study.py study='$(STUDIES)' $(PARALLEL); $(call COMPARE,$*)
 
 reproduce-table1: ## Table 1: MDEQ-Tiny on CIFAR-10 (GPU; first: make data DATA=CIFAR10)
 
@@ -100,8 +102,10 @@ reproduce-reasoning: env ## Which gradient trains a recursive reasoner (about 10
 	@status=0; for table in reasoning reasoning_few hierarchy looped; do \
 	    $(RUN) scripts/train.py table=$$table $(PARALLEL) || status=1; \
 	  done; \
-	  $(RUN) scripts/study.py suite=scaling $(PARALLEL) || status=1; \
-	  $(RUN) scripts/study.py suite=settling $(PARALLEL) || status=1; \
+	  for study in scaling/sudoku6 scaling/sudoku6_eqr settling/sudoku6_halting; do \
+	    row=reasoning/$${study#*/}; $(RUN) scripts/study.py -m study=$${study%/*} \
+	      run=$$row/seed0,$$row/seed1,$$row/seed2 $(PARALLEL) || status=1; \
+	  done; \
 	  $(YOURS) reasoning hierarchy looped scaling settling || status=1; exit $$status
 
 ##@ Runs and results
@@ -121,8 +125,9 @@ report: env ## Rebuild the published tables and figures from results/records (yo
 publish: env ## Make your records the published ones (from clean checkouts only), with tables and page
 	@$(RUN) scripts/publish.py
 
+throughput: ON_CPU := throughput/cpu,throughput/language_cpu,throughput/fast_cpu
 throughput: env ## Seconds per training step on synthetic batches (GPU: STUDY=throughput/table3_vision)
-	@$(RUN) scripts/study.py $(if $(STUDY),study=$(STUDY),suite=throughput); $(call COMPARE,throughput table3)
+	@$(RUN) scripts/study.py study=$(or $(STUDY),$(ON_CPU)); $(call COMPARE,throughput table3)
 
 bench: env ## Time and memory, side by side with torchdeq 0.1.0 and with the last bench on this processor
 	@rm -rf runs/torchdeq; $(BENCH) $(RUN) scripts/study.py study=torchdeq

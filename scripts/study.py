@@ -1,7 +1,7 @@
-"""Run one study, or all studies of a suite.
+"""Run one study, or several.
 
 python scripts/study.py study=figure1/tanh
-python scripts/study.py suite=default
+python scripts/study.py 'study=figure4/*'
 python scripts/study.py study=scaling run=reasoning/sudoku6/seed0
 python scripts/study.py study=figure1/tanh setting.lipschitz=0.99 setting.samples=1000
 """

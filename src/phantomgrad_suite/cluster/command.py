@@ -1,4 +1,4 @@
-"""A run of a table or suite as a command line, and the devices it needs."""
+"""A run of several as a command line, and the devices it needs."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
     own = ("partition", "account", "qos", "constraint")
     srun_cpus = [] if cpus is None else [f"--cpus-per-task={cpus}"]
     parameters = {
-        "name": f"phantomgrad-{choices.get('table') or choices.get('suite') or 'run'}",
+        "name": f"phantomgrad-{choices.get('table') or 'run'}",
         "nodes": command.nodes,
         "tasks_per_node": command.devices,  # one process for each device, started by srun
         "gpus_per_node": command.devices if command.gpu else None,

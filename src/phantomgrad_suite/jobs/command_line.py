@@ -22,7 +22,7 @@ from yaml import YAMLError
 
 from phantomgrad_suite.jobs.compose import help_text, without_launcher
 from phantomgrad_suite.jobs.explain import explain, key_of
-from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, prefix
+from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, listed, prefix
 from phantomgrad_suite.runs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -31,20 +31,21 @@ _COMPOSITION_ERRORS = (
     *(HydraException, OmegaConfBaseException, YAMLError),
     *(OSError, RecursionError, UserError, ValueError),
 )
-_LISTED = {"train": ("experiment", "table", "tune"), "study": ("study", "suite")}
+_LISTED = {"train": ("experiment", "table", "tune"), "study": ("study",)}
 # One of these sets of groups says what is to be run.
 _CHOOSING = {
     "train": ({"experiment"}, {"table"}, {"tune"}, {"dataset", "model"}),
-    "study": ({"study"}, {"suite"}),
+    "study": ({"study"},),
 }
 # With one of these groups, a command has several runs, which share the settings named second.
-_SEVERAL = {"table", "tune", "suite", "cluster"}
+_SEVERAL = {"table", "tune", "cluster"}
 _ALONE = {"hydra.mode=RUN", "-h", "--help", "-c", "--cfg", "-i", "--info"}  # but not with these
-_SHARED = re.compile(r"(table|tune|suite|cluster|scale)$|hydra\.|runtime\.(cluster|paths)\b")
+_NAMES = re.compile(r"(experiment|study)=([^()]*[*,][^()]*)")  # a pattern or a list
+_SHARED = re.compile(r"(table|tune|cluster|scale)$|hydra\.|runtime\.(cluster|paths)\b")
 
 
 def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
-    """Execute the job of the command line, or each of a table or suite, and exit.
+    """Execute the job of the command line, or each of a table or pattern of names, and exit.
 
     Prints how to name a row, and exits with 2, if the command line does not say what to run.
     All jobs are composed before the first one starts, from ``configs/<root>.yaml``; a wrong
@@ -84,16 +85,24 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
     sys.exit(1 if failures else 0)
 
 
-def _for_each_row(arguments: Sequence[str]) -> list[str]:
+def _for_each_row(arguments: list[str]) -> list[str]:
     """Return the arguments of several runs so that each row, not what they share, is asked.
 
     Hydra first composes what all runs share, without a row, and refuses there any setting that only
     rows have; it leaves out what is swept, even over one value.
     """
+    named = [_named_in_full(a) for a in arguments]
     several = {"-m", "--multirun"} & {*arguments} or _SEVERAL & {*map(key_of, arguments)}
+    several = several or any(map(_NAMES.fullmatch, arguments))
     if not several or _ALONE & {*arguments}:
-        return list(arguments)
-    return ["-m", *(a if a.startswith("-") or "=" not in a else _swept(a) for a in arguments)]
+        return named
+    return ["-m", *(a if a.startswith("-") or "=" not in a else _swept(a) for a in named)]
+
+
+def _named_in_full(argument: str) -> str:
+    """Return an argument with all names that its pattern has, such as ``study=figure4/*``."""
+    found = _NAMES.fullmatch(argument)
+    return f"{found[1]}={','.join(listed(found[1], found[2]))}" if found else argument
 
 
 def _swept(argument: str) -> str:
@@ -131,9 +140,9 @@ def _explained(error: Exception, root: str, arguments: Sequence[str]) -> str:
 
 def _check_arguments(arguments: Sequence[str], root: str) -> None:
     """Exit with a sentence for what Hydra would take for something else."""
-    lists = [a for a in arguments if re.match(r"\+?(table|suite)=", a)]
-    if len(lists) > 1:  # Hydra would take the last one
-        sys.exit(f"{' '.join(lists)}: a command runs one table or suite")
+    tables = [a for a in arguments if re.match(r"\+?table=", a)]
+    if len(tables) > 1:  # Hydra would take the last one
+        sys.exit(f"{' '.join(tables)}: a command runs one table")
     for argument in arguments:
         if re.match(r"(--config-dir|-cd)\b|\+*hydra\.searchpath=", argument):
             sys.exit(

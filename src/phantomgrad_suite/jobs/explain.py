@@ -15,7 +15,7 @@ from yaml import MarkedYAMLError
 from phantomgrad_suite.jobs.resolvers import composing
 from phantomgrad_suite.runs.configs import choices, groups
 
-NAMING = ("experiment", "table", "scale", "tune", "study", "suite")
+NAMING = ("experiment", "table", "scale", "tune", "study")
 
 
 def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:

@@ -23,7 +23,8 @@ def identity_of_line(arguments, root):
     [
         ("tune=lambda gradient.damping=0.1,0.2", "tune/digits/upg_k5_d0.5/upg_k5_d0.1", 2),
         ("table=figure3_digits gradient=npg gradient.steps=1", f"{FIGURE3}/npg_k1_d0.25", 9),
-        ("suite=figure4", "figure4/linear", 3),
+        ("study=figure4/*", "figure4/linear", 3),
+        ("experiment=digits/*_step seed=0,1", "digits/one_step", 2),
     ],
 )
 def test_listed_commands_are_the_runs_of_the_table(
@@ -31,7 +32,7 @@ def test_listed_commands_are_the_runs_of_the_table(
 ):
     """They have the same rows and folders, and no changes."""
     script.always = ()
-    root, used = ("study", study_script) if "suite" in table else ("train", script)
+    root, used = ("study", study_script) if "study" in table else ("train", script)
     outcome = used(*table.split(), "cluster=list")
     assert outcome.code == 0
     lines = [shlex.split(line) for line in outcome.out.splitlines()]
@@ -46,13 +47,13 @@ def test_listed_commands_are_the_runs_of_the_table(
     "line",
     [
         "table=table4 experiment=table4/cox2_upg_k5_d0.5 gradient.steps=9 label.reduced=[k]",
-        "suite=gradients setting.products=3",
+        "study=gradients/* setting.products=3",
     ],
 )
-def test_tables_and_suites_take_settings_of_their_rows(script, study_script, line):
+def test_tables_and_patterns_take_settings_of_their_rows(script, study_script, line):
     """Hydra would refuse a setting that the configuration without any row lacks."""
     arguments = line.split()
-    outcome = (study_script if "suite" in line else script)(*arguments, "cluster=list")
+    outcome = (study_script if "study" in line else script)(*arguments, "cluster=list")
     assert (outcome.code, outcome.err) == (0, "")
     listed = [shlex.split(command) for command in outcome.out.splitlines()]
     assert listed

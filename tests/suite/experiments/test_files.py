@@ -80,7 +80,7 @@ def test_timed_rows_are_those_of_the_files():
 @pytest.mark.usefixtures("workplace")
 def test_every_choice_of_every_group_composes():
     """Other tests compose the tables, scales, searches, experiments and studies."""
-    others = ("experiment", "table", "scale", "tune", "study", "suite", "hydra")
+    others = ("experiment", "table", "scale", "tune", "study", "hydra")
     groups = [p.name for p in CONFIGS.iterdir() if p.is_dir() and p.name not in others]
     known = {group: choices(group) for group in groups}
     for i in range(max(map(len, known.values()))):

@@ -1,11 +1,10 @@
-"""The script of the studies: one study, a suite, and a line for each mistake."""
+"""The script of the studies: one study, several, and a line for each mistake."""
 
-import itertools
 import re
 
 import pytest
 import torch
-from study.tiny import STUDY, SUITES, TINY, rows_of
+from study.tiny import STUDY, TINY
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.study import find_device
@@ -15,9 +14,12 @@ from phantomgrad_suite.study import find_device
     ("arguments", "message"),
     [
         (("study=figure1/tnah",), "there is no study 'figure1/tnah'; the nearest are figure1/tanh"),
-        (("suite=defualt",), "there is no suite 'defualt'; the nearest are default "),
+        (("study=figure5/*",), "there is no file configs/study/figure5/*.yaml"),
         ((STUDY, "setting.sample=3"), "there is no setting 'setting.sample'; the nearest are sett"),
-        (("suite=figure4", "seeds=3"), "figure4/linear: there is no setting 'seeds'; the nearest"),
+        (
+            ("study=figure4/*", "seeds=3"),
+            "figure4/linear: there is no setting 'seeds'; the nearest",
+        ),
     ],
 )
 def test_script_names_a_bad_argument_in_one_line(study_script, arguments, message):
@@ -63,17 +65,18 @@ def launched(monkeypatch):
     return found
 
 
-OF_RUNS = {"scaling": ("sudoku6", "sudoku6_eqr"), "settling": ("sudoku6_halting",)}
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_suite_launches_its_rows_and_goes_on_after_a_failure(study_script, launched, suite):
-    """All rows are started in order; the exit status is 1 if one failed."""
-    outcome = study_script(f"suite={suite}", "seed=5")
-    rows = rows_of(suite)
-    if suite in OF_RUNS:
-        runs = itertools.product(OF_RUNS[suite], range(3))
-        rows = [f"{suite}/reasoning/{row}/seed{seed}" for row, seed in runs]
+@pytest.mark.parametrize(
+    ("patterns", "rows"),
+    [
+        ("figure4/*,!figure4/linear,table2/cpu", ["figure4/relu", "figure4/tanh", "table2/cpu"]),
+        ("theorems/s*", ["theorems/series", "theorems/sgd"]),
+    ],
+)
+def test_a_pattern_starts_its_studies_and_goes_on_after_a_failure(
+    study_script, launched, patterns, rows
+):
+    """In order; the exit status is 1 if one failed."""
+    outcome = study_script(f"study={patterns}", "seed=5")
     assert launched == [(row, 5) for row in rows]
     assert outcome.code == ("figure4/tanh" in rows)
     assert outcome.out.count("no luck") == ("figure4/tanh" in rows)
