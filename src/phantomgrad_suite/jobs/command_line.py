@@ -92,9 +92,9 @@ def _for_each_row(arguments: list[str]) -> list[str]:
     rows have; it leaves out what is swept, even over one value.
     """
     named = [_named_in_full(a) for a in arguments]
+    listed_here = any(map(_NAMES.fullmatch, arguments))
     several = {"-m", "--multirun"} & {*arguments} or _SEVERAL & {*map(key_of, arguments)}
-    several = several or any(map(_NAMES.fullmatch, arguments))
-    if not several or _ALONE & {*arguments}:
+    if not (several or listed_here) or _ALONE & {*arguments}:
         return named
     return ["-m", *(a if a.startswith("-") or "=" not in a else _swept(a) for a in named)]
 

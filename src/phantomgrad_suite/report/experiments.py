@@ -25,7 +25,7 @@ _MEANS = ["evaluations", "adjoint_evaluations", "parameters", "step_in_f"]
 _WORDS = ["row", "unscaled", "scale", "block", "dataset", "key", "model", "method", "params"]
 _WORDS += ["metric", "mode", "fingerprint", "config_hash", "reduction", "scaled"]
 _WORDS += ["variant", "fate", "family", "form", "searched", "direction", "paper", "paper_note"]
-_COUNTS = ["n", "lost", "steps", "objective_n", *(f"{s}_n" for s in SCORES)]
+_COUNTS = ["n", "lost", "steps", "objective_n", "step_in_f_n", *(f"{s}_n" for s in SCORES)]
 _NUMBERS = ["experiment", "damping", "objective", "peak_bytes"]
 _NUMBERS += [*_MEANS, *SCORES, *(f"{s}_std" for s in SCORES)]
 _FAMILIES = ["implicit", "UPG", "NPG", "one step", "BPTT"]  # in the order of the tables
@@ -59,6 +59,7 @@ def _measured(runs: pd.DataFrame) -> pd.DataFrame:
         values = finished[score].agg(["mean", "std", "count"])
         found[[score, f"{score}_std", f"{score}_n"]] = values
     found[_MEANS] = finished[_MEANS].mean()
+    found["step_in_f_n"] = finished["step_in_f"].count()
     found["peak_bytes"] = finished["peak_bytes"].max()
     found["n"], found["lost"] = groups.size(), groups["diverged"].sum()
     counted = [

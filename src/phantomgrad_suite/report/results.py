@@ -130,7 +130,12 @@ def score_text(line: Any, score: str) -> str:
     metric = metric_of_line(line)
     text = metric.format(getattr(line, score))
     text += f" ± {metric.format(getattr(line, f'{score}_std'))}" if n > 1 else ""
-    return text + (f" [{n}/{line.n}]" if n < line.n else "")
+    return text + _of_fewer(n, line)
+
+
+def _of_fewer(n: int, line: Any) -> str:
+    """Return the mark of a mean over fewer runs than an experiment has."""
+    return f" [{n}/{line.n}]" if 0 < n < line.n else ""
 
 
 def measured_along(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -170,20 +175,23 @@ def _summaries(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _cost(lines: pd.DataFrame, runs: pd.DataFrame) -> Section:
+    several = lines["model"].nunique() > 1
+
     def cells(line: Any) -> dict[str, str]:
         kinds = ", ".join(sorted({run.memory.get("kind", "") for run in records_of(line, runs)}))
         peak = line.peak_bytes
         return {
             "Data set": line.dataset,
+            "Model": line.model if several else "",
             "Method": line.name,
-            "f / step": _digits(line.step_in_f),
+            "f / step": _digits(line.step_in_f) + _of_fewer(line.step_in_f_n, line),
             "f / solve": _digits(line.evaluations),
             "Adjoint / solve": _digits(line.adjoint_evaluations),
             "Peak memory": "" if pd.isna(peak) else f"{peak / 2**20:,.0f} MiB ({kinds})",
         }
 
     hardware = f"Run on: {'; '.join(sorted(runs['hardware'].unique()))}."
-    return _section("Cost", lines[lines["n"] > 0], cells, 2, (), [hardware])
+    return _section("Cost", lines[lines["n"] > 0], cells, 3, (), [hardware])
 
 
 def _section(

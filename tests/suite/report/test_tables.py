@@ -155,11 +155,12 @@ def test_costs_are_in_units_of_f_and_tell_where():
     memory = {"peak_bytes": 1, "kind": "cuda"}
     runs = [
         record("t/a", "seed0", [0.5], curves=curves, seconds={"step_cpu": 0.15}),
+        record("t/a", "seed1", [0.5]),
         record("t/b", "seed0", [0.5], environment=gpu, memory=memory),
         record("t/c", "seed0", [0.5], environment={**gpu, "processes": 4}),
     ]
     cost = runs_table("t", runs).sections[1]
-    assert columns(rows(cost), "f / step")[:2] == [["20.0"], ["—"]]
+    assert columns(rows(cost), "f / step")[:2] == [["20.0 [1/2]"], ["—"]]
     assert cost.notes[-1] == (
         "Run on: 8 x NVIDIA H200; a CPU, 1 thread; a CPU, 4 processes of 1 thread."
     )
