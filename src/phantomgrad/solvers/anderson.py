@@ -52,9 +52,9 @@ class Anderson(IterativeSolver):
 class _Window:
     """The last ``memory`` pairs, in a ring buffer, and the normal equations of their ``g``.
 
-    Each iteration replaces one row and column of the equations. They need no scaling: elimination
-    in float64 loses nothing where the ``g`` differ in size. Views of the buffers are made once: on
-    small states, each view costs as much as a product.
+    Each iteration replaces one row and column of the equations. They need no scaling:
+    elimination loses no digits where the ``g`` differ in size. Views of the buffers are made once:
+    on small states, each view costs as much as a product.
     """
 
     def __init__(self, solver: Anderson, z0: Tensor) -> None:

@@ -14,6 +14,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -37,15 +38,16 @@ _CHOOSING = {
     "train": ({"experiment"}, {"table"}, {"tune"}, {"dataset", "model"}),
     "study": ({"study"},),
 }
-# With one of these groups, a command has several runs, which share the settings named second.
+# With one of these groups, or a list of values, a command has several runs. They share the settings
+# of `_SHARED`. With one of `_ASKED`, a single one is shown.
 _SEVERAL = {"table", "tune", "cluster"}
-_ALONE = {"hydra.mode=RUN", "-h", "--help", "-c", "--cfg", "-i", "--info"}  # but not with these
-_NAMES = re.compile(r"(experiment|study)=([^()]*[*,][^()]*)")  # a pattern or a list
+_ASKED = {"-h", "--help", "-c", "--cfg", "-i", "--info"}
+_PATTERN = re.compile(r"(experiment|study)=([^()]*\*[^()]*)")
 _SHARED = re.compile(r"(table|tune|cluster|scale)$|hydra\.|runtime\.(cluster|paths)\b")
 
 
 def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
-    """Execute the job of the command line, or each of a table or pattern of names, and exit.
+    """Execute the job of the command line, or each of several, and exit.
 
     Prints how to name a row, and exits with 2, if the command line does not say what to run.
     All jobs are composed before the first one starts, from ``configs/<root>.yaml``; a wrong
@@ -91,22 +93,33 @@ def _for_each_row(arguments: list[str]) -> list[str]:
     Hydra first composes what all runs share, without a row, and refuses there any setting that only
     rows have; it leaves out what is swept, even over one value.
     """
-    named = [_named_in_full(a) for a in arguments]
-    listed_here = any(map(_NAMES.fullmatch, arguments))
+    asked = bool(_ASKED & {*arguments})
+    named = [_named_in_full(argument, asked) for argument in arguments]
+    overrides = {a: _parsed(a) for a in named if "=" in a and not a.startswith("-")}
     several = {"-m", "--multirun"} & {*arguments} or _SEVERAL & {*map(key_of, arguments)}
-    if not (several or listed_here) or _ALONE & {*arguments}:
+    several = several or {a for a, override in overrides.items() if override.is_sweep_override()}
+    if not several or asked or "hydra.mode=RUN" in arguments:
         return named
-    return ["-m", *(a if a.startswith("-") or "=" not in a else _swept(a) for a in named)]
+    return ["-m", *(_swept(a, overrides[a]) if a in overrides else a for a in named)]
 
 
-def _named_in_full(argument: str) -> str:
-    """Return an argument with all names that its pattern has, such as ``study=figure4/*``."""
-    found = _NAMES.fullmatch(argument)
-    return f"{found[1]}={','.join(listed(found[1], found[2]))}" if found else argument
+def _named_in_full(argument: str, asked: bool) -> str:
+    """Return an argument with the names that its pattern has (``study=figure4/*``), or the first.
+
+    Options that ask something show a single run.
+    """
+    if not (found := _PATTERN.fullmatch(argument)):
+        return argument
+    names = listed(found[1], found[2])
+    return f"{found[1]}={','.join(names[:1] if asked else names)}"
 
 
-def _swept(argument: str) -> str:
+def _parsed(argument: str) -> Override:
     (override,) = OverridesParser.create().parse_overrides([argument])
+    return override
+
+
+def _swept(argument: str, override: Override) -> str:
     shared = _SHARED.match(key_of(argument)) or override.is_delete()
     if shared or override.is_sweep_override() or not (value := override.get_value_element_as_str()):
         return argument
@@ -140,9 +153,11 @@ def _explained(error: Exception, root: str, arguments: Sequence[str]) -> str:
 
 def _check_arguments(arguments: Sequence[str], root: str) -> None:
     """Exit with a sentence for what Hydra would take for something else."""
-    tables = [a for a in arguments if re.match(r"\+?table=", a)]
-    if len(tables) > 1:  # Hydra would take the last one
-        sys.exit(f"{' '.join(tables)}: a command runs one table")
+    for group in ("table", "experiment", "study"):
+        chosen = [a for a in arguments if a.lstrip("+").startswith(f"{group}=")]
+        if len(chosen) > 1:  # Hydra would take the last one
+            several = "" if group == "table" else f", or several as {group}=<name>,<name>"
+            sys.exit(f"{' '.join(chosen)}: a command takes one {group}{several}")
     for argument in arguments:
         if re.match(r"(--config-dir|-cd)\b|\+*hydra\.searchpath=", argument):
             sys.exit(

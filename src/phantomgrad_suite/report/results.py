@@ -175,7 +175,8 @@ def _summaries(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _cost(lines: pd.DataFrame, runs: pd.DataFrame) -> Section:
-    several = lines["model"].nunique() > 1
+    measured = lines[lines["n"] > 0]
+    several = measured["model"].nunique() > 1
 
     def cells(line: Any) -> dict[str, str]:
         kinds = ", ".join(sorted({run.memory.get("kind", "") for run in records_of(line, runs)}))
@@ -191,7 +192,7 @@ def _cost(lines: pd.DataFrame, runs: pd.DataFrame) -> Section:
         }
 
     hardware = f"Run on: {'; '.join(sorted(runs['hardware'].unique()))}."
-    return _section("Cost", lines[lines["n"] > 0], cells, 3, (), [hardware])
+    return _section("Cost", measured, cells, 3, (), [hardware])
 
 
 def _section(

@@ -89,11 +89,11 @@ def listed(group: str, patterns: str) -> list[str]:
     """
     found: dict[str, None] = {}
     for pattern in map(str.strip, patterns.split(",")):
-        name = pattern.removeprefix("!")
+        name = pattern.removeprefix("!").lstrip("/")
         names = choices(group, pattern=name) if "*" in name else [name]
         if not names:
             raise UserError(f"there is no file configs/{group}/{name}.yaml")
-        if name == pattern:
+        if not pattern.startswith("!"):
             found |= dict.fromkeys(names)
         else:
             left = {key: None for key in found if key not in names}

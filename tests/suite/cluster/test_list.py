@@ -25,6 +25,7 @@ def identity_of_line(arguments, root):
         ("table=figure3_digits gradient=npg gradient.steps=1", f"{FIGURE3}/npg_k1_d0.25", 9),
         ("study=figure4/*", "figure4/linear", 3),
         ("experiment=digits/*_step seed=0,1", "digits/one_step", 2),
+        ("experiment=digits/one_step seed=0,1", "digits/one_step", 2),
     ],
 )
 def test_listed_commands_are_the_runs_of_the_table(

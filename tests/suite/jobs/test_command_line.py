@@ -28,7 +28,7 @@ NO_SETTING = "there is no setting "
         ("runtime.paths.runs=~/runs", r"runtime.paths.runs=~/runs: ~ is not expanded here: .*HOME"),
         ("--experiment x", "there is no option --experiment: settings .*, as experiment=x;"),
         ("experiment=chains/implicit logger=null", "logger=null is no .*from tensorboard, wandb$"),
-        ("table=chains table=digits", "table=chains table=digits: a command runs one table or su"),
+        ("table=chains table=digits", "table=chains table=digits: a command takes one table"),
         ("runtime.paths.runs=/dev/null", ".*/.hydra'; runtime.paths.runs must be a folder"),
     ],
 )

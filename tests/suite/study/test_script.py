@@ -4,8 +4,10 @@ import re
 
 import pytest
 import torch
+from graph_data import REPOSITORY
 from study.tiny import STUDY, TINY
 
+from phantomgrad_suite.runs.configs import choices, listed
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.study import find_device
 
@@ -14,6 +16,10 @@ from phantomgrad_suite.study import find_device
     ("arguments", "message"),
     [
         (("study=figure1/tnah",), "there is no study 'figure1/tnah'; the nearest are figure1/tanh"),
+        (
+            ("study=figure4/*", "study=table2/cpu"),
+            "study=figure4/* study=table2/cpu: a command takes ",
+        ),
         (("study=figure5/*",), "there is no file configs/study/figure5/*.yaml"),
         ((STUDY, "setting.sample=3"), "there is no setting 'setting.sample'; the nearest are sett"),
         (
@@ -80,6 +86,18 @@ def test_a_pattern_starts_its_studies_and_goes_on_after_a_failure(
     assert launched == [(row, 5) for row in rows]
     assert outcome.code == ("figure4/tanh" in rows)
     assert outcome.out.count("no luck") == ("figure4/tanh" in rows)
+
+
+def test_the_makefile_names_studies_that_exist():
+    """And runs that studies look at, of rows that exist."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    patterns = re.findall(r"(?: study='?|STUDIES = |ON_CPU := )([\w/*!,]+)", makefile)
+    assert len(patterns) >= 5
+    known = [*choices("study"), "torchdeq"]  # a bench, with a folder of its own
+    assert {name for each in patterns for name in listed("study", each)} <= {*known}
+    looked_at = re.findall(r"\b(scaling|settling)/(\w+)", makefile)
+    assert {kind for kind, _ in looked_at} == {"scaling", "settling"} <= {*known}
+    assert {f"reasoning/{row}" for _, row in looked_at} <= {*choices("experiment")}
 
 
 def test_device_is_one_that_is_there(monkeypatch):
