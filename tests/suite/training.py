@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import runpy
+import shlex
 import socket
 import sys
 import time
@@ -64,8 +65,10 @@ def check_line(line: str, root: str = "train") -> None:
     """Compose the first run of a command line; a mistake in it raises an error."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    first = []
-    for override in OverridesParser.create().parse_overrides(line.split()):
+    from phantomgrad_suite.jobs.command_line import named_in_full
+
+    first, arguments = [], [named_in_full(a, asked=True) for a in shlex.split(line)]
+    for override in OverridesParser.create().parse_overrides(arguments):
         swept = override.is_sweep_override()
         value = next(iter(override.sweep_string_iterator())) if swept else ""
         first.append(f"{override.get_key_element()}={value}" if swept else override.input_line)

@@ -94,7 +94,7 @@ def _for_each_row(arguments: list[str]) -> list[str]:
     rows have; it leaves out what is swept, even over one value.
     """
     asked = bool(_ASKED & {*arguments})
-    named = [_named_in_full(argument, asked) for argument in arguments]
+    named = [named_in_full(argument, asked) for argument in arguments]
     overrides = {a: _parsed(a) for a in named if "=" in a and not a.startswith("-")}
     several = {"-m", "--multirun"} & {*arguments} or _SEVERAL & {*map(key_of, arguments)}
     several = several or {a for a, override in overrides.items() if override.is_sweep_override()}
@@ -103,7 +103,7 @@ def _for_each_row(arguments: list[str]) -> list[str]:
     return ["-m", *(_swept(a, overrides[a]) if a in overrides else a for a in named)]
 
 
-def _named_in_full(argument: str, asked: bool) -> str:
+def named_in_full(argument: str, asked: bool) -> str:
     """Return an argument with the names that its pattern has (``study=figure4/*``), or the first.
 
     Options that ask something show a single run.
