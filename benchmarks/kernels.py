@@ -2,12 +2,15 @@
 
     OMP_NUM_THREADS=1 python benchmarks/kernels.py
 
-In eager mode a GPU launches a kernel or more for each operation that is no view; counted are those
-of the path that solvers take where reading a number would wait for the device. With
-``layer.fullgraph = True`` and ``torch.compile(layer, fullgraph=True)`` a whole solve is one graph,
-whose operations Inductor fuses. A number is the difference of two budgets for each evaluation more,
-so that the costs of a pass do not count, and without the product that f is. The kernels are those
-for the CPU: no GPU is needed.
+Eager mode: a GPU launches at least one kernel for each operation, except for views. Solvers take
+the path that they take on a GPU, where reading a number would wait for the device.
+
+One graph: with ``layer.fullgraph = True`` and ``torch.compile(layer, fullgraph=True)`` a whole
+solve is one graph, whose operations Inductor fuses. Counted are the kernels that it makes for the
+CPU, so no GPU is needed.
+
+Each number is for one evaluation, without f, which is a single product. It is taken from two solves
+of different budgets, so the fixed costs of a pass do not count.
 """
 
 import re

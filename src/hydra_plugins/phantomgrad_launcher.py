@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 
 class ClusterLauncher(Launcher):
-    """Turns each row of a table, or study of several, into a command of the present script."""
+    """Turns each of several runs or studies into a command of the present script."""
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig

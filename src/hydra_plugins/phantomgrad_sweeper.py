@@ -1,4 +1,4 @@
-"""The sweeper of tables and studies, where Hydra looks for one: in ``hydra_plugins``."""
+"""The sweeper of rows and studies, where Hydra looks for one: in ``hydra_plugins``."""
 
 import copy
 import re

@@ -1,4 +1,4 @@
-"""A run of several as a command line, and the devices it needs."""
+"""A run as a command line, and the devices it needs."""
 
 from __future__ import annotations
 
