@@ -36,7 +36,7 @@ print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(letters)
 # %%
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 history = []
-for _ in range(16):
+for _ in range(32):
     memory = None
     for start in range(0, codes.shape[1] - 24, 24):
         segment = codes[:, start : start + 25]
