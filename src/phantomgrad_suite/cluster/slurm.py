@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -117,11 +116,11 @@ def _executor(settings: DictConfig, folder: Path) -> Any:
 
 def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
     """Return submitit's parameters of a job; those that are null are left to the cluster."""
-    choices, cpus = HydraConfig.get().runtime.choices, settings.cpus_per_task
+    cpus = settings.cpus_per_task
     own = ("partition", "account", "qos", "constraint")
     srun_cpus = [] if cpus is None else [f"--cpus-per-task={cpus}"]
     parameters = {
-        "name": f"phantomgrad-{choices.get('table') or 'run'}",
+        "name": "-".join(["phantomgrad", *command.name.split("/")[:-1]]),  # folder of the row
         "nodes": command.nodes,
         "tasks_per_node": command.devices,  # one process for each device, started by srun
         "gpus_per_node": command.devices if command.gpu else None,

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,6 @@ import pytest
 from cluster.commands import SHORT, commands, settings
 from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from training import composed
 
 from phantomgrad_suite.cluster import slurm
 from phantomgrad_suite.cluster.slurm import Job, slurm_environment, submit
@@ -71,13 +71,13 @@ class Recorder:
 @pytest.fixture
 def recorder(workplace, monkeypatch):
     found = Recorder()
-    composed(["table=chains"])  # names the jobs
     monkeypatch.setattr(slurm, "_executor", lambda *_: found)
     return found
 
 
 def test_jobs_with_equal_needs_are_one_array(recorder):
     rows = [*commands(0, 0), *commands(0, gpu=True, devices=4), *commands(0, gpu=True, nodes=2)]
+    rows[2] = replace(rows[2], name="cpu/table1/implicit seed0")
     mine = settings("slurm", partition="gpu", setup=["module load cuda"], mem_gb=None)
     mine.cpus_per_task = None
     numbers = submit([rows[0], *rows[2:], rows[1]], mine, Path("train.py"), Path("logs"))
@@ -90,6 +90,7 @@ def test_jobs_with_equal_needs_are_one_array(recorder):
     assert (ddp["tasks_per_node"], ddp["gpus_per_node"], ddp["nodes"]) == (4, 4, 1)
     assert (many["tasks_per_node"], many["gpus_per_node"], many["nodes"]) == (1, 1, 2)
     assert ddp["slurm_partition"] == "gpu"
+    assert (alone["name"], ddp["name"]) == ("phantomgrad", "phantomgrad-cpu-table1")
     assert ddp["slurm_setup"] == ["export OMP_NUM_THREADS=1", "module load cuda"]
     assert not {"mem_gb", "slurm_account", "cpus_per_task"} & set(ddp)  # left to the cluster
     assert not any("cpus" in argument for argument in ddp["slurm_srun_args"])
