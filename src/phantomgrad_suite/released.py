@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning import Trainer
 from omegaconf import DictConfig
 from safetensors.torch import save
 from torch import nn
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.sources import sha256
-from phantomgrad_suite.jobs.build import build, build_data, build_task
+from phantomgrad_suite.jobs.build import build, build_data, prepare
 from phantomgrad_suite.jobs.trained import (
     RESULTS,
     configuration,
+    evaluate,
     read_released,
     read_run,
     read_weights,
@@ -27,20 +27,10 @@ from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.folder import RunFolder
-from phantomgrad_suite.runs.lengths import in_steps
 from phantomgrad_suite.runs.records import Record, made_from_changes, read_record, write_record
-from phantomgrad_suite.train import prepare
 
 # Less than one of 50,000 test images, and more than what processors differ by in a loss.
 _TOLERANCE = 1e-5
-_ALONE = {
-    "devices": 1,
-    "num_nodes": 1,
-    "strategy": "auto",
-    "sync_batchnorm": False,
-    "logger": False,
-    "enable_checkpointing": False,
-}
 
 
 def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> nn.Module:
@@ -102,7 +92,7 @@ def _verified(name: str, data: Path | None, results: Path) -> bool:
         return True
     agree, steps = [], record.weights["last"]["step"]
     for key, weights in models.items():
-        found = metrics(config, module, weights, record.weights[key]["step"], steps)
+        found = evaluate(config, module, weights, record.weights[key]["step"], steps)
         agree.append(_compare(f"{name}, {key} {record.result.metric}", record, key, found))
     return all(agree)
 
@@ -114,22 +104,6 @@ def _same_data(config: DictConfig, record: Record) -> DataModule:
     if now != then:
         print(f"the data differ: the run has the fingerprint {then}, these have {now}", flush=True)
     return data
-
-
-def metrics(
-    config: DictConfig, data: DataModule, weights: Mapping[str, Any], step: int, steps: int
-) -> dict[str, float]:
-    """Return the metrics of the model with the weights after ``step`` of ``steps`` of a run."""
-    task = build_task(config, data)
-    task.evaluated.load_state_dict(weights)
-    if step >= in_steps(config.task.get("pretraining_steps", 0), steps):
-        task.pretrain(0, 1)  # else the trainer below would be in pretraining, at step 0
-    runtime = {**config.runtime.trainer, **_ALONE}
-    if runtime["accelerator"] != "cpu":
-        runtime["accelerator"] = "auto"  # a run on a GPU may be verified without one
-    trainer: Trainer = build(config.trainer, "trainer", **runtime)
-    found = trainer.validate(task, data, verbose=False)
-    return {name: value for part in found for name, value in part.items()}
 
 
 def _compare(title: str, record: Record, name: str, metrics: Mapping[str, float]) -> bool:

@@ -7,11 +7,9 @@ around it: its folder, its lock, what is skipped.
 import logging
 import signal
 import time
-import warnings
 from contextlib import nullcontext
 from typing import Any
 
-import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning import Callback, Trainer
@@ -31,19 +29,16 @@ from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, newest_intact, previous_of
 from phantomgrad_suite.cluster.slurm import slurm_environment
 from phantomgrad_suite.data import DataModule
-from phantomgrad_suite.jobs.build import build, build_data, build_task, check_search, refused
+from phantomgrad_suite.jobs.build import build, build_task, check_search, prepare, refused
 from phantomgrad_suite.jobs.command_line import command_line
 from phantomgrad_suite.jobs.compose import as_dict
 from phantomgrad_suite.jobs.environment import (
     check_processes,
-    choose_threads,
     describe_environment,
     load_average,
-    set_float32_precision,
 )
 from phantomgrad_suite.jobs.job import Job, now, origin, protocol
 from phantomgrad_suite.jobs.processes import is_first_process
-from phantomgrad_suite.jobs.settings import check_settings
 from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.identity import Identity
@@ -51,17 +46,6 @@ from phantomgrad_suite.runs.records import Record, Result
 from phantomgrad_suite.tasks import Task
 
 log = logging.getLogger(__name__)
-
-# Lightning's warnings about itself that are of no use to the user of a run.
-_KNOWN_WARNINGS = (
-    ".*LeafSpec.*",
-    ".*does not have many workers.*",
-    ".*smaller than the logging interval.*",
-    ".*Checkpoint directory .* exists and is not empty.*",
-    ".*The `srun` command is available.*",
-    ".*The .grad attribute of a Tensor that is not a leaf.*",  # read by torch.compile
-    ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
-)
 
 
 def execute(config: DictConfig, job: Job) -> Stopped | None:
@@ -136,18 +120,6 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     if is_first_process():
         _tell(config, identity, folder, record, trainer.logger)
     return record, checkpoint.stop_signal
-
-
-def prepare(config: DictConfig) -> DataModule:
-    """Check the settings, set threads, precision, seed and logging, and return the data."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in _KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
-    check_settings(config)
-    choose_threads(config.runtime.get("threads"), "runtime.threads")
-    set_float32_precision(config.matmul_precision)
-    lightning.seed_everything(config.seed + (config.dataset.get("fold") or 0), verbose=False)
-    return build_data(config)
 
 
 def _trainer(config: DictConfig, kept: list[Callback]) -> Trainer:

@@ -11,13 +11,12 @@ from phantomgrad.models import RecursiveReasoner
 from phantomgrad_reasoners.puzzles import PuzzleBatch
 from phantomgrad_reasoners.scaling import by_segment, lost, majority, residual, selected
 from phantomgrad_reasoners.traces import auroc, random_start, trace
+from phantomgrad_suite.jobs.build import prepare
 from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.jobs.trained import RESULTS, configuration, read_released
-from phantomgrad_suite.released import metrics
+from phantomgrad_suite.jobs.trained import RESULTS, configuration, evaluate, read_released
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, read_study, write_record
-from phantomgrad_suite.train import prepare
 
 
 def test_majority_is_of_whole_answers_and_the_earliest_of_equals():
@@ -150,7 +149,7 @@ def released_run(workplace):
     config.runtime.dataset.root, config.runtime.trainer.accelerator = "data", "cpu"
     config.dataset.update({"train": 64, "validation": 8, "test": 24, "extra_clues": 0})  # hard ones
     config.task.segments = 2
-    found = metrics(config, prepare(config), weights, kept["step"], kept["step"])
+    found = evaluate(config, prepare(config), weights, kept["step"], kept["step"])
     record = replace(
         record,
         weights={"last": kept, "selected": kept},

@@ -1,10 +1,13 @@
 """The parts of a run, built from its configuration."""
 
+import logging
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import lightning
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
@@ -14,9 +17,22 @@ from torch import nn
 
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.base import Synthetic
+from phantomgrad_suite.jobs.environment import choose_threads, set_float32_precision
+from phantomgrad_suite.jobs.settings import check_settings
 from phantomgrad_suite.jobs.types import check_types
 from phantomgrad_suite.runs.errors import MissingDataError, SettingError, UserError
 from phantomgrad_suite.tasks import Task
+
+# Lightning's warnings about itself that are of no use to the user of a run.
+_KNOWN_WARNINGS = (
+    ".*LeafSpec.*",
+    ".*does not have many workers.*",
+    ".*smaller than the logging interval.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+    ".*The `srun` command is available.*",
+    ".*The .grad attribute of a Tensor that is not a leaf.*",  # read by torch.compile
+    ".*use `self.log\\('seconds/.*sync_dist.*",  # the clock of the first process is meant
+)
 
 
 def build(node: Any, name: str, kind: type = object, /, **more: Any) -> Any:
@@ -53,6 +69,18 @@ def _reason(error: BaseException) -> str:
     kept = lines[:1] if isinstance(error, OmegaConfBaseException) else lines
     kind = [type(error).__name__] if is_short else []
     return ": ".join([*kind, " ".join(" ".join(kept).split())])
+
+
+def prepare(config: DictConfig) -> DataModule:
+    """Check the settings, set threads, precision, seed and logging, and return the data."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in _KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    check_settings(config)
+    choose_threads(config.runtime.get("threads"), "runtime.threads")
+    set_float32_precision(config.matmul_precision)
+    lightning.seed_everything(config.seed + (config.dataset.get("fold") or 0), verbose=False)
+    return build_data(config)
 
 
 def build_data(config: DictConfig) -> DataModule:

@@ -11,17 +11,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from lightning import Trainer
 from omegaconf import DictConfig, OmegaConf
 from safetensors import safe_open
 from torch import Tensor
 
+from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.sources import sha256
+from phantomgrad_suite.jobs.build import build, build_task
 from phantomgrad_suite.runs.configs import ROOT
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
+from phantomgrad_suite.runs.lengths import in_steps
 from phantomgrad_suite.runs.records import Record, read_record
 
 RESULTS = ROOT / "results"
+_ALONE = {
+    "devices": 1,
+    "num_nodes": 1,
+    "strategy": "auto",
+    "sync_batchnorm": False,
+    "logger": False,
+    "enable_checkpointing": False,
+}
 
 
 def read_run(folder: Path) -> Record:
@@ -112,3 +124,19 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
 def weights_file(name: str, results: Path) -> Path:
     """Return the file of a released model; its record is next to it, as ``.json``."""
     return results / "weights" / f"{name}.safetensors"
+
+
+def evaluate(
+    config: DictConfig, data: DataModule, weights: Mapping[str, Any], step: int, steps: int
+) -> dict[str, float]:
+    """Return the metrics of the model with the weights after ``step`` of ``steps`` of a run."""
+    task = build_task(config, data)
+    task.evaluated.load_state_dict(weights)
+    if step >= in_steps(config.task.get("pretraining_steps", 0), steps):
+        task.pretrain(0, 1)  # else the trainer below would be in pretraining, at step 0
+    runtime = {**config.runtime.trainer, **_ALONE}
+    if runtime["accelerator"] != "cpu":
+        runtime["accelerator"] = "auto"  # a run on a GPU may be verified without one
+    trainer: Trainer = build(config.trainer, "trainer", **runtime)
+    found = trainer.validate(task, data, verbose=False)
+    return {name: value for part in found for name, value in part.items()}

@@ -13,3 +13,4 @@ from phantomgrad_suite.studies.theorems.theorem1 import AscentCondition as Ascen
 from phantomgrad_suite.studies.theorems.theorem2 import SeriesConvergence as SeriesConvergence
 from phantomgrad_suite.studies.theorems.theorem3 import SGDConvergence as SGDConvergence
 from phantomgrad_suite.studies.throughput import Throughput as Throughput
+from phantomgrad_suite.studies.unrolling import UnrolledEvaluation as UnrolledEvaluation

@@ -8,7 +8,11 @@ from problems import newton_equilibrium
 from phantomgrad import NeumannPhantomGradient, UnrolledPhantomGradient, estimated_gradient
 from phantomgrad_suite.studies.base import as_matrix, dense_jacobian, truncated_series
 from phantomgrad_suite.studies.synthetic import SyntheticCell
-from phantomgrad_suite.studies.theorems.theorem1 import ascent_checks, ascent_outcomes
+from phantomgrad_suite.studies.theorems.theorem1 import (
+    ascent_checks,
+    ascent_outcomes,
+    conditioning_checks,
+)
 
 CPU = torch.device("cpu")
 SMALL = {"size": 6, "samples": 4, "steps": (1, 40), "dampings": (0.5, 1.0)}
@@ -35,6 +39,8 @@ def test_diagonal_map_has_closed_forms():
     margin = min(g * g * (1 - b) for g, b in zip(c, powers, strict=True))
     assert found["margin"] == pytest.approx(margin)
     assert found["slack"] == pytest.approx((margin - 1 + 4 * found["left"]) / 16)
+    entries = [g * (1 - b) / (1 - slope) for g, b, slope in zip(c, powers, a, strict=True)]
+    assert found["condition"] == pytest.approx(max(entries) / min(entries))
 
 
 def test_descent_direction_is_found():
@@ -79,3 +85,27 @@ def test_matrices_are_those_of_the_estimators(estimator):
 def test_each_check_can_fail(changes, verdicts):
     good = {"holds": True, "reduced": True, "every": True, "ascends": True, "slack": 0.5}
     assert [check.holds for check in ascent_checks([{**good, **changes}])] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("condition", "lipschitz", "verdicts"),
+    [
+        ({(1, 0.5): 2, (5, 0.5): 3, (1, 1.0): 2, (5, 1.0): 4}, 0.9, [True, True]),
+        ({(1, 0.5): 2, (5, 0.5): 1, (1, 1.0): 2, (5, 1.0): 4}, 0.9, [False, True]),
+        ({(1, 0.5): 2, (5, 0.5): 5, (1, 1.0): 2, (5, 1.0): 4}, 0.9, [True, False]),
+        ({(1, 0.5): 2, (5, 0.5): 3}, 0.9, [True]),
+        ({(1, 0.5): 2, (5, 0.5): 1}, 2.0, []),  # not a contraction
+    ],
+)
+def test_conditioning_is_compared_by_steps_and_by_damping(condition, lipschitz, verdicts):
+    cases = [
+        {
+            "lipschitz": lipschitz,
+            "wanted": "input",
+            "steps": k,
+            "damping": damping,
+            "condition": value,
+        }
+        for (k, damping), value in condition.items()
+    ]
+    assert [check.holds for check in conditioning_checks(cases)] == verdicts

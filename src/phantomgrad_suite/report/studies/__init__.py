@@ -22,6 +22,7 @@ STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
     "theorems": theorems.theorems,
     "throughput": costs.throughput,
     "torchdeq": costs.against_torchdeq,
+    "unrolled": gradients.unrolled,
 }
 """How the sections of a table are made from its records."""
 

@@ -1,4 +1,4 @@
-"""All gradient estimators on one bench."""
+"""Studies of trained models: all estimators on one bench, and more steps in evaluation."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from phantomgrad_suite.report.catalogue import BLOCKS, Entry, entry_of
 from phantomgrad_suite.report.document import Section, section
 from phantomgrad_suite.report.studies.parts import Records, with_instance
 from phantomgrad_suite.runs.identity import split_row
+from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import StudyRecord
 
 
@@ -34,6 +35,17 @@ def bench(entry: Entry, records: Records) -> Iterator[Section]:
         )
         title = with_instance(record, setting_name(record), records)
         yield section(title, cells, text=text)
+
+
+def unrolled(entry: Entry, records: Records) -> Iterator[Section]:
+    """Yield one section: a row for each model."""
+    rows = []
+    for record in records:
+        metric = metric_of(record.numbers["metric"])
+        values = {x["steps"]: metric.format(x["value"]) for x in record.numbers["scores"]}
+        cells = {f"k = {k}": value for k, value in values.items()}
+        rows.append({"Model": record.setting["model"], "Test": metric.heading, **cells})
+    yield section("", rows, words=2)
 
 
 def setting_name(record: StudyRecord) -> str:

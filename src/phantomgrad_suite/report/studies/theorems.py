@@ -12,35 +12,49 @@ from phantomgrad_suite.report.studies.parts import Numbers, Records
 def theorems(entry: Entry, records: Records) -> Iterator[Section]:
     """Yield a section for each theorem that has a record."""
     known = {record.row: record for record in reversed(records)}  # the first one of each row
-    makers = {"descent": (_descent, 3), "series": (_series, 2), "sgd": (_sgd, 1)}
-    for name, (make, words) in makers.items():
-        if record := known.get(f"theorems/{name}"):
+    makers = (
+        ("descent", "descent", _descent, 3),
+        ("descent", "conditioning", _conditioning, 3),
+        ("series", "series", _series, 2),
+        ("sgd", "sgd", _sgd, 1),
+    )
+    for row, name, make, words in makers:
+        if record := known.get(f"theorems/{row}"):
             title, text, *notes = entry.text[name].strip().split("\n")
             text = text.format(**record.setting)
             rows = make(record.numbers)
             yield section(title, rows, words, text=text, notes=notes)
 
 
-def _descent(numbers: Numbers) -> list[dict[str, str]]:
+def _settings(numbers: Numbers) -> Iterator[tuple[dict[str, str], list[Numbers]]]:
+    """Yield the cells that name a setting of Theorem 1, with its cases by k."""
+
     def key(case: Numbers) -> tuple[float, bool, float]:
         return case["lipschitz"], case["wanted"] == "input", case["damping"]
 
-    rows = []
-    for _, members in groupby(sorted(numbers["cases"], key=key), key=key):
-        cases = list(members)
-        share = {case["steps"]: f"{100 * case['holds']:.0f}" for case in cases}
-        rows.append(
-            {
-                "L_h": f"{cases[0]['lipschitz']:g}",
-                "θ": {"weight": "W", "input": "u"}[cases[0]["wanted"]],
-                "λ": f"{cases[0]['damping']:g}",
-                "1/κ²": _short(cases[0]["reduced_right"]),
-                **{f"k = {case['steps']}": share[case["steps"]] for case in numbers["cases"]},
-                "Ascent": f"{100 * min(case['every'] for case in cases):.0f}",
-                "Least cosine": f"{min(case['cosine']['min'] for case in cases):.3f}",
-            }
-        )
-    return rows
+    for (lipschitz, by_input, damping), cases in groupby(sorted(numbers["cases"], key=key), key):
+        names = {"L_h": f"{lipschitz:g}", "θ": "u" if by_input else "W", "λ": f"{damping:g}"}
+        yield names, list(cases)
+
+
+def _descent(numbers: Numbers) -> list[dict[str, str]]:
+    return [
+        {
+            **names,
+            "1/κ²": _short(cases[0]["reduced_right"]),
+            **{f"k = {case['steps']}": f"{100 * case['holds']:.0f}" for case in cases},
+            "Ascent": f"{100 * min(case['every'] for case in cases):.0f}",
+            "Least cosine": f"{min(case['cosine']['min'] for case in cases):.3f}",
+        }
+        for names, cases in _settings(numbers)
+    ]
+
+
+def _conditioning(numbers: Numbers) -> list[dict[str, str]]:
+    return [
+        {**names, **{f"k = {case['steps']}": _short(case["condition"]) for case in cases}}
+        for names, cases in _settings(numbers)
+    ]
 
 
 def _series(numbers: Numbers) -> list[dict[str, str]]:

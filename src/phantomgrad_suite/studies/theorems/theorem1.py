@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from statistics import fmean, median
 from typing import Any
 
@@ -20,6 +20,7 @@ from phantomgrad_suite.studies.synthetic import Nonlinearity
 # Half steps reach equilibria that plain iteration leaves where the map is not a contraction.
 _SOLVER = FixedPoint(max_evaluations=20_000, tol=1e-13, damping=0.5)
 _ROUNDING = -1e-9
+_SAME = 1 - 1e-6  # ratio of two condition numbers that are those of the limit
 
 Outcome = dict[str, float]
 
@@ -54,7 +55,7 @@ class AscentCondition(Study):
                     groups[norm, wanted, *key].append(outcome)
         outcomes = [outcome for group in groups.values() for outcome in group]
         cases = [_case(key, group) for key, group in groups.items()]
-        return Findings({"cases": cases}, ascent_checks(outcomes))
+        return Findings({"cases": cases}, [*ascent_checks(outcomes), *conditioning_checks(cases)])
 
     def _sample(
         self, norm: float, generator: torch.Generator, device: torch.device
@@ -90,8 +91,9 @@ def ascent_outcomes(
     :math:`u = (I - \partial F / \partial h)^{-1} v` and the exact gradient g, it ascends for every
     loss exactly if the ``margin``, the least :math:`\langle A v, g \rangle / |u|^2` over all v, is
     positive. The ``slack`` is the margin less the bound in the proof, over
-    :math:`\sigma_{\max}^2`. Derivatives are by the state, ``(d, d)`` as they act on cotangents, and
-    by the wanted tensor, ``(p, d)``; ``series`` has the matrix D of each phantom gradient.
+    :math:`\sigma_{\max}^2`, and ``condition`` is the condition number of A. Derivatives are by the
+    state, ``(d, d)`` as they act on cotangents, and by the wanted tensor, ``(p, d)``; ``series``
+    has the matrix D of each phantom gradient.
     """
     eye = np.eye(len(by_state))
     rest = eye - by_state
@@ -123,6 +125,7 @@ def ascent_outcomes(
             "cosine": cosine,
             "margin": margin,
             "slack": (margin - smallest**2 + largest * left) / scale**2,
+            "condition": float(np.linalg.cond(phantom)),
         }
     return found
 
@@ -130,7 +133,8 @@ def ascent_outcomes(
 def _case(key: tuple[Any, ...], group: list[Outcome]) -> dict[str, Any]:
     values = {name: [outcome[name] for outcome in group] for name in group[0]}
     shares = {name: fmean(values[name]) for name in ("holds", "reduced", "every", "ascends")}
-    medians = {name: rounded(median(values[name])) for name in ("left", "right", "reduced_right")}
+    kept = ("left", "right", "reduced_right", "condition")
+    medians = {name: rounded(median(values[name])) for name in kept}
     cosine = {"mean": rounded(fmean(values["cosine"])), "min": rounded(min(values["cosine"]))}
     setting = dict(zip(("lipschitz", "wanted", "steps", "damping"), key, strict=True))
     return {**setting, **shares, **medians, "cosine": cosine}
@@ -150,3 +154,22 @@ def ascent_checks(outcomes: Sequence[Outcome]) -> list[Check]:
         Check.below("cases in which Remark 1 holds and Theorem 1 does not", odd, 1),
         Check.above(bound, slack, _ROUNDING),
     ]
+
+
+def conditioning_checks(cases: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Check that A is conditioned worse with a larger k, and better with a smaller lambda.
+
+    (Geng et al., 2021, "On the conditioning of the phantom gradient".) Compared are medians, where
+    the map is a contraction.
+    """
+    names = ("lipschitz", "wanted", "steps", "damping")
+    found = {tuple(x[name] for name in names): x["condition"] for x in cases if x["lipschitz"] < 1}
+    pairs = list(combinations(sorted(found.items()), 2))
+    by_steps = [b / a for ((*f, _, d), a), ((*g, _, e), b) in pairs if (f, d) == (g, e)]
+    # A single term has the same conditioning for every factor.
+    by_damping = [b / a for ((*f, k, _), a), ((*g, j, _), b) in pairs if (f, k) == (g, j) and k > 1]
+    claims = {
+        "smallest ratio of condition numbers of A, a larger k over a smaller one": by_steps,
+        "smallest ratio of condition numbers of A, a larger λ over a smaller one": by_damping,
+    }
+    return [Check.above(claim, min(ratios), _SAME) for claim, ratios in claims.items() if ratios]
