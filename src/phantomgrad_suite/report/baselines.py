@@ -1,7 +1,6 @@
 """The best simple predictor on the data of a run, which a trained model must beat.
 
-A row that does not has learned nothing that a claim could rest on: it did not train. On data
-without recorded baselines nothing is known, and all rows count.
+No claim rests on a row that does not. On data without recorded baselines all rows count.
 """
 
 from collections.abc import Iterable, Mapping

@@ -137,7 +137,7 @@ def _judged(found: pd.DataFrame, baselines: Baselines) -> pd.DataFrame:
     alike = found.groupby(["block", "dataset"])["variant"].transform("nunique") == 1
     shared, own = found["variant"].where(alike, ""), found["variant"].mask(alike, "")
     notes = pd.DataFrame({"variant": own, "fate": found["fate"]})
-    notes["untrained"] = np.where(trained, "", "did not train")
+    notes["untrained"] = np.where(trained, "", "no better than the baseline")
     bracketed = [" ".join(f"[{note}]" for note in each if note) for each in notes.to_numpy()]
     names = (found["method"] + " " + bracketed).str.rstrip()
     baseline = [str(x or "") for x in known]

@@ -142,10 +142,12 @@ def test_rows_that_do_not_beat_the_baseline_are_marked():
     table = table_of_runs(entry_of("t"), [], runs, baselines=known)
     assert columns(rows(table.sections[0]), "Method", "Baseline") == [
         ["Implicit", "48.4 (RBF-SVM)"],
-        ["Implicit [did not train]", "48.4 (RBF-SVM)"],
+        ["Implicit [no better than the baseline]", "48.4 (RBF-SVM)"],
         ["t/c", "—"],
     ]
-    assert [note for note in table.sections[0].notes if note.startswith("[did not train]")]
+    assert [
+        note for note in table.sections[0].notes if note.startswith("[no better than the baseline]")
+    ]
 
 
 def test_costs_are_in_units_of_f_and_tell_where():

@@ -19,7 +19,7 @@ def test_steps_continue_from_the_result_of_the_solver():
 
 
 def test_released_model_is_evaluated_with_more_steps(float32):
-    """Without steps it has the recorded accuracy; its solves have converged, so five change nothing."""
+    """Without steps it has the recorded accuracy, which five more do not change."""
     study = UnrolledEvaluation(model="digits/upg_k5_d0.5/seed0", steps=(5,))
     findings = study.measure(0, CPU)
     assert [score["steps"] for score in findings.numbers["scores"]] == [0, 5]

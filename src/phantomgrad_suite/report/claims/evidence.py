@@ -166,7 +166,9 @@ def _untrained(
         baseline = baseline_of(runs[row].iloc[0], baselines)
         mean = float(np.mean(finished)) if finished else math.nan
         if baseline and not baseline.is_beaten_by(mean):
-            found.append(f"{split_row(row)[1]} did not train: {baseline.against(mean)}")
+            found.append(
+                f"{split_row(row)[1]} is no better than the baseline: {baseline.against(mean)}"
+            )
     more = f", and {len(found) - 1} more" if found[1:] else ""
     return found[0] + more if found else ""
 

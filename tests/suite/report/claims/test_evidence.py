@@ -115,7 +115,7 @@ def test_rows_must_beat_the_baselines_with_the_result_that_is_compared(quantity,
     if trained:
         assert "equal" in found.reason  # all best epochs are alike
         return
-    assert found.reason == "b did not train: 45.50 against 48.00 %, RBF-SVM"
+    assert found.reason == "b is no better than the baseline: 45.50 against 48.00 %, RBF-SVM"
     assert found.ours == "81.50 against 45.50"
     both = {"a": rows["b"], "b": rows["b"]}
     assert reason(claim(), both, must_beat(0.48)).endswith("RBF-SVM, and 1 more")
@@ -133,7 +133,7 @@ def test_perplexities_must_be_smaller():
     assert verdict(judged(claim(test="not_worse"), rows)) == Verdict.CONTRADICTED
     name = "Kneser-Ney, order 3"
     text = reason(claim(), rows, must_beat(105.0, name, "perplexity"))
-    assert text == f"a did not train: 111.00 against 105.00, {name}"
+    assert text == f"a is no better than the baseline: 111.00 against 105.00, {name}"
 
 
 def test_runs_that_diverge_or_do_not_train_fail():
@@ -146,7 +146,7 @@ def test_runs_that_diverge_or_do_not_train_fail():
     assert found.outcome.p == pytest.approx(6 / 252)
     assert judged(asked, rows).ours == "1 of 5 against 0 of 5 failed"
     swapped = {"a": rows["b"], "b": rows["a"]}
-    assert "b did not train: 30.00" in reason(asked, swapped, must_beat(0.5))
+    assert "b is no better than the baseline: 30.00" in reason(asked, swapped, must_beat(0.5))
     assert verdict(judged(asked, swapped)) == Verdict.AGAINST
     del rows["a"][4, 0]
     assert reason(asked, rows, must_beat(0.5)) == "9 of 10 runs"
