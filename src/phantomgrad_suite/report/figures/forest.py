@@ -68,7 +68,7 @@ def _panel(axes: Axes, families: Sequence[pd.DataFrame], height: float) -> None:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
     else:
-        axes.set(xlim=(-6.0, 6.0), xlabel=_SCORES)
+        axes.set(xlim=(-7.0, 7.0), xlabel=_SCORES)
     axes.set_ylim(height, 0)
     axes.yaxis.set_major_locator(NullLocator())
     axes.spines["left"].set_visible(False)
