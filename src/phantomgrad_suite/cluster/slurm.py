@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -116,11 +117,12 @@ def _executor(settings: DictConfig, folder: Path) -> Any:
 
 def _parameters(command: Command, settings: DictConfig) -> dict[str, Any]:
     """Return submitit's parameters of a job; those that are null are left to the cluster."""
-    cpus = settings.cpus_per_task
+    cpus, table = settings.cpus_per_task, HydraConfig.get().runtime.choices.get("table")
+    name = [table] if table else command.name.split("/")[:-1]  # or the folder of the row
     own = ("partition", "account", "qos", "constraint")
     srun_cpus = [] if cpus is None else [f"--cpus-per-task={cpus}"]
     parameters = {
-        "name": "-".join(["phantomgrad", *command.name.split("/")[:-1]]),  # folder of the row
+        "name": "-".join(["phantomgrad", *name]),
         "nodes": command.nodes,
         "tasks_per_node": command.devices,  # one process for each device, started by srun
         "gpus_per_node": command.devices if command.gpu else None,

@@ -43,6 +43,7 @@ class Study(ABC):
         entries: dict[str, Callable[[Any], None]] = {
             "lipschitz": lambda x: check_synthetic(x, getattr(self, "nonlinearity", "linear")),
             "steps": lambda x: check_at_least("steps", x, 1),
+            "damping": check_damping,
             "dampings": check_damping,
         }
         for setting in fields(self):

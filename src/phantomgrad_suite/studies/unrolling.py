@@ -53,6 +53,8 @@ class UnrolledEvaluation(Study):
     def measure(self, seed: int, device: torch.device) -> Findings:
         _, record, weights, _ = read_released(self.model)
         config = configuration(record, Path(self.data))
+        config.runtime.trainer.accelerator = "cpu" if device.type == "cpu" else "gpu"
+        config.runtime.threads = torch.get_num_threads()
         data, own, last = prepare(config), config.solver, record.weights["last"]["step"]
         metric, scores = metric_of(record.result.metric), {}
         for k in (0, *self.steps):

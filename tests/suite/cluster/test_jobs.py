@@ -13,6 +13,7 @@ import pytest
 from cluster.commands import SHORT, commands, settings
 from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from training import composed
 
 from phantomgrad_suite.cluster import slurm
 from phantomgrad_suite.cluster.slurm import Job, slurm_environment, submit
@@ -71,6 +72,7 @@ class Recorder:
 @pytest.fixture
 def recorder(workplace, monkeypatch):
     found = Recorder()
+    composed(["experiment=chains/implicit"])
     monkeypatch.setattr(slurm, "_executor", lambda *_: found)
     return found
 
@@ -94,6 +96,12 @@ def test_jobs_with_equal_needs_are_one_array(recorder):
     assert ddp["slurm_setup"] == ["export OMP_NUM_THREADS=1", "module load cuda"]
     assert not {"mem_gb", "slurm_account", "cpus_per_task"} & set(ddp)  # left to the cluster
     assert not any("cpus" in argument for argument in ddp["slurm_srun_args"])
+
+
+def test_jobs_of_a_table_have_its_name(recorder):
+    composed(["table=chains"])
+    submit(commands(0), settings("slurm"), Path("train.py"), Path("logs"))
+    assert recorder.arrays[0][0]["name"] == "phantomgrad-chains"
 
 
 def test_job_is_the_script_and_its_exit_code(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Theorem 1: the conditions against closed forms, and what the study counts."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +43,10 @@ def test_diagonal_map_has_closed_forms():
     assert found["slack"] == pytest.approx((margin - 1 + 4 * found["left"]) / 16)
     entries = [g * (1 - b) / (1 - slope) for g, b, slope in zip(c, powers, a, strict=True)]
     assert found["condition"] == pytest.approx(max(entries) / min(entries))
+
+
+def test_singular_matrix_has_no_condition_number():
+    assert diagonal([0.5, 0.2], [1.0, 0.0], 3, 1.0)["condition"] == math.inf
 
 
 def test_descent_direction_is_found():
@@ -95,6 +101,7 @@ def test_each_check_can_fail(changes, verdicts):
         ({(1, 0.5): 2, (5, 0.5): 5, (1, 1.0): 2, (5, 1.0): 4}, 0.9, [True, False]),
         ({(1, 0.5): 2, (5, 0.5): 3}, 0.9, [True]),
         ({(1, 0.5): 2, (5, 0.5): 1}, 2.0, []),  # not a contraction
+        ({(1, 0.5): math.inf, (5, 0.5): math.inf}, 0.9, []),  # A is singular
     ],
 )
 def test_conditioning_is_compared_by_steps_and_by_damping(condition, lipschitz, verdicts):

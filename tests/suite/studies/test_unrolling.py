@@ -3,7 +3,7 @@
 import torch
 
 from phantomgrad import FixedPoint
-from phantomgrad_suite.studies import UnrolledEvaluation
+from phantomgrad_suite.studies import UnrolledEvaluation, unrolling
 from phantomgrad_suite.studies.unrolling import Continued
 
 CPU = torch.device("cpu")
@@ -25,3 +25,9 @@ def test_released_model_is_evaluated_with_more_steps(float32):
     assert [score["steps"] for score in findings.numbers["scores"]] == [0, 5]
     assert findings.numbers["metric"] == "accuracy"
     assert [check.holds for check in findings.checks] == [True, True]
+
+
+def test_steps_reach_the_model(float32, monkeypatch):
+    monkeypatch.setattr(unrolling, "damped_steps", lambda f, z, steps, damping: [0 * z] * steps)
+    study = UnrolledEvaluation(model="digits/upg_k5_d0.5/seed0", steps=(5,))
+    assert [check.holds for check in study.measure(0, CPU).checks] == [True, False]

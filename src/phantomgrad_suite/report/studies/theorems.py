@@ -1,5 +1,6 @@
 """The theorems of the paper as measurements."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from statistics import fmean, stdev
@@ -52,7 +53,7 @@ def _descent(numbers: Numbers) -> list[dict[str, str]]:
 
 def _conditioning(numbers: Numbers) -> list[dict[str, str]]:
     return [
-        {**names, **{f"k = {case['steps']}": _short(case["condition"]) for case in cases}}
+        {**names, **{f"k = {x['steps']}": _short(x["condition"] or math.inf) for x in cases}}
         for names, cases in _settings(numbers)
     ]
 
