@@ -27,6 +27,11 @@ class Continued(Solver):
     steps: int
     damping: float
 
+    def __post_init__(self) -> None:
+        if self.solver.fixed_length:  # its steps are part of the model, and so is their number
+            name = type(self.solver).__name__
+            raise ValueError(f"solver must search for an equilibrium, got {name}")
+
     def solve(self, f: Map, z0: Tensor) -> Solution:
         """Return the solution, whose ``z`` is that after the steps."""
         solution = self.solver.solve(f, z0)

@@ -122,7 +122,7 @@ def test_what_is_contradicted_is_said_first_and_by_name(claims):
     assert page.index(text) < page.index("| Claim")
 
 
-def test_rows_that_did_not_train_test_nothing(claims):
+def test_rows_no_better_than_the_baseline_test_nothing(claims):
     """The baselines are the published ones, for your runs too."""
     add(claims, "cpu/table9/implicit", 0.80, 0.80, 0.80)
     facts = {"name": "Toy", "fingerprint": "sha256:aaaaaaaa11"}

@@ -136,7 +136,7 @@ def test_perplexities_must_be_smaller():
     assert text == f"a is no better than the baseline: 111.00 against 105.00, {name}"
 
 
-def test_runs_that_diverge_or_do_not_train_fail():
+def test_runs_that_diverge_or_do_not_beat_the_baseline_fail():
     """Only b must have trained."""
     rows = {"a": seeds(0.1, 0.1, 0.1, 0.9, 0.1), "b": seeds(0.9, 0.9, 0.9, 0.9, 0.9)}
     rows["a"][0, 0] = diverged(rows["a"][0, 0])
