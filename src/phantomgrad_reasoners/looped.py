@@ -120,8 +120,13 @@ class LoopedLanguageModelling(Task):
         for count in evaluated_segments:
             check_at_least("evaluated_segments", count, 1)
         self._evaluated = {1, *evaluated_segments}
+        # By default NaN would be left out of the mean.
         self._losses = nn.ModuleDict(
-            {_key(part, n): MeanMetric() for part in self.evaluation_sets for n in self._evaluated}
+            {
+                _key(part, n): MeanMetric("disable")
+                for part in self.evaluation_sets
+                for n in self._evaluated
+            }
         )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:

@@ -144,8 +144,13 @@ class Reasoning(Task):
             None if averaging is None else weight_average(self.model, averaging, averaging_warmup)
         )
         names = ["loss", *(self._at(name, n) for name in _ACCURACIES for n in self._evaluated)]
+        # By default NaN would be left out of the mean.
         self._scores = nn.ModuleDict(
-            {f"{part}/{name}": MeanMetric() for part in self.evaluation_sets for name in names}
+            {
+                f"{part}/{name}": MeanMetric("disable")
+                for part in self.evaluation_sets
+                for name in names
+            }
         )
         self._carry: Carry | None = None
 

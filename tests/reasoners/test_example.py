@@ -45,6 +45,10 @@ def test_it_is_the_puzzle_that_takes_longest_to_be_solved():
     }
 
 
+def test_a_puzzle_that_is_solved_at_once_comes_before_one_that_never_is():
+    assert shown([4, 1, 4, 4])["example/segment3"] == [3, 3]
+
+
 def test_without_a_solved_puzzle_it_is_the_first():
     curves = shown([4, 4, 4, 4])
     assert (curves["example/targets"], curves["example/segment3"]) == ([2, 2], [0, 0])

@@ -97,6 +97,10 @@ def prepare(settings: DictConfig) -> None:
 def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise UserError(f"runtime.cluster.jobs must be a positive integer or null, got {jobs!r}")
+    if (nodes := max((command.nodes for command in commands), default=1)) > 1:
+        raise UserError(
+            f"a row has trainer.num_nodes={nodes}, cluster=local has this machine alone"
+        )
     needed = max((command.devices for command in commands if command.gpu and gpus), default=0)
     if needed > len(gpus):
         raise UserError(f"a row needs trainer.devices={needed} GPUs, this machine has {len(gpus)}")

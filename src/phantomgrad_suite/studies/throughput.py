@@ -95,8 +95,9 @@ class TrainingStep:
         always = None if jacobian is None else replace(jacobian, frequency=1.0)
         total = dict.fromkeys(PHASES, 0.0)
         hooks = [m.register_forward_pre_hook(self._note, with_kwargs=True) for m in self.layers]
-        for weight, self.task.jacobian in ((share, always), (1 - share, None)):
+        for weight, penalty in ((share, always), (1 - share, None)):
             if weight:
+                self.task.jacobian = penalty
                 self._calls.clear()
                 for phase, seconds in self.step().items():
                     total[phase] += weight * seconds

@@ -63,7 +63,8 @@ class LanguageModelling(Task):
             name: alone if name == "validation" else several for name in self.evaluation_sets
         }
         keys = [name + at for name, each in self._evaluations.items() for at in each]
-        self._losses = nn.ModuleDict({key: MeanMetric() for key in keys})
+        # By default NaN would be left out of the mean.
+        self._losses = nn.ModuleDict({key: MeanMetric("disable") for key in keys})
         self._memory: dict[str, Memory] = {}
 
     def on_train_start(self) -> None:

@@ -77,6 +77,11 @@ def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices,
         run_all(commands(0, gpu=True, devices=devices), settings("local", jobs=jobs), stand_in)
 
 
+def test_rows_on_several_nodes_are_refused(stand_in):
+    with pytest.raises(UserError, match=r"trainer.num_nodes=2, cluster=local has this machine"):
+        run_all(commands(0, nodes=2), settings("local"), stand_in)
+
+
 def test_failed_run_is_reported_and_stops_no_other(stand_in, contexts, monkeypatch, capsys):
     """The exit code and the last line are reported; the rest of the output is in the run's log."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -82,6 +82,15 @@ def test_perplexity_is_that_of_all_words():
     assert (task.metric, task.metric_mode) == ("perplexity", "min")
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_word_without_a_finite_loss_is_not_left_out():
+    model = Bigrams()
+    with torch.no_grad():
+        model.table[5] = math.nan
+    metrics = fit(task_of(model, lr=0.0), counting()).callback_metrics
+    assert all(metrics[name].isnan() for name in ("test/perplexity", "validation/loss"))
+
+
 def test_memory_is_passed_between_segments_and_reset_at_the_beginning():
     """Training and each evaluation set have memories of their own."""
     model = Bigrams()

@@ -32,9 +32,9 @@ THUMBNAILS = embedded_file("cifar10_8x8.webp")
 class Cifar10(ImageData):
     """50,000 training and 10,000 test images of ten classes (Krizhevsky, 2009), ``(3, 32, 32)``.
 
-    ``name="cifar10-8x8"`` are embedded thumbnails, ``(3, 8, 8)``: the first 1,000 training images
-    of each class, and all test images. In a distributed run each process takes its own part of
-    every epoch.
+    With ``name="cifar10-8x8"`` and ``resolution=8`` or 4 they are embedded thumbnails: the first
+    1,000 training images of each class, and all test images. In a distributed run each process
+    takes its own part of every epoch.
     """
 
     mean = (0.4914, 0.4822, 0.4465)
