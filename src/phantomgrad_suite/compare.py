@@ -15,8 +15,6 @@ from phantomgrad_suite.runs.identity import decisive
 from phantomgrad_suite.runs.metrics import metric_of
 from phantomgrad_suite.runs.records import Record, read_record
 
-_COPIES = ("model.solver", "model.gradient", "gradient.solver", "task.optimizer", "task.schedule")
-
 
 def compare(folders: Sequence[Path], figure: Path) -> pd.DataFrame:
     """Return a table with a column for each run, and draw the test metric of all to ``figure``.
@@ -24,7 +22,7 @@ def compare(folders: Sequence[Path], figure: Path) -> pd.DataFrame:
     Its first rows are the settings in which the runs differ.
 
     Raises:
-        UserError: a folder holds no finished run, or the runs have different metrics.
+        UserError: a folder holds no finished run, the metrics differ, or no run was tested.
     """
     records = {str(folder): _read(folder) for folder in folders}
     if len(records) < 2:
@@ -48,10 +46,9 @@ def _read(folder: Path) -> Record:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what determines the result, by its dotted name, without the copies of it."""
+    """Return what determines the result, by its dotted name."""
     flat = pd.json_normalize({**decisive(config), "seed": config["seed"]}, sep=".")
-    values = {str(key): str(value) for key, value in flat.iloc[0].items()}
-    return {key: value for key, value in values.items() if not key.startswith(_COPIES)}
+    return {str(key): str(value) for key, value in flat.iloc[0].items()}
 
 
 def _facts(record: Record) -> dict[str, str]:
@@ -83,4 +80,6 @@ def _overlay(records: Mapping[str, Record]) -> Lines:
         for column, x in axes.items():
             at = pd.Series(x, dtype=float).reindex(values.index)
             curves.append(curve(name, at, values, metric.heading, column))
+    if all(points.empty for points in curves):
+        raise UserError("none of the runs was tested before it diverged: nothing to draw")
     return Lines("compare", "", "Runs compared", pd.concat(curves, ignore_index=True))

@@ -73,8 +73,10 @@ def _listed(
     for name in [table] if table else tables(configs):
         try:
             listed += [(name, run) for run in expected(configs, name)]
-        except (KeyError, OSError, UserError) as error:
+        except KeyError as error:
             print(f"{name}: its runs cannot be listed: its sweep lacks or misnames {error}")
+        except (OSError, UserError) as error:
+            print(f"{name}: its runs cannot be listed: {error}")
         except yaml.YAMLError as error:
             print(f"{name}: its runs cannot be listed: {' '.join(str(error).split())}")
     others = sorted(set(run_folders(folder)) - {run for _, run in listed})

@@ -14,7 +14,7 @@ def run(tmp_path):
 
     def written(name, values, steps=5, **changes):
         gradient = {"_target_": "phantomgrad.UnrolledPhantomGradient", "steps": steps}
-        parts = {"gradient": gradient, "model": {"gradient": gradient}, "task": {}}
+        parts = {"gradient": gradient, "model": {"gradient": "${gradient}"}, "task": {}}
         config = {"seed": 0, "label": {"reduced": []}, **parts}
         curves = {"test/accuracy": values, "solver/evaluations": [10.0] * len(values)}
         weights = {"last": {"step": 4, "epoch": len(values)}}
@@ -47,4 +47,7 @@ def test_what_cannot_be_compared_is_said(run, tmp_path):
     other = run("seed1", [0.5], result=Result("micro_f1", 0.5, 1, 0.5))
     with pytest.raises(UserError, match="must share their metric, got accuracy and micro_f1"):
         compare([one, other], figure)
+    lost = {"result": Result.missing("accuracy", "max"), "diverged": {"step": 1}}
+    with pytest.raises(UserError, match="none of the runs was tested before it diverged"):
+        compare([run(name, [], **lost) for name in ("seed2", "seed3")], figure)
     assert not figure.exists()

@@ -88,6 +88,10 @@ def test_counts_of_all_tables(folder, capsys):
     ("content", "error"),
     [
         ("hydra: {sweeper: {params: {seed: '0,1'}}}", "its sweep lacks or misnames 'experiment'"),
+        (
+            "hydra: {sweeper: {params: {experiment: 'nothing/*', seed: 0}}}",
+            "there is no file configs/experiment/nothing/*.yaml",
+        ),
         ("hydra: {sweeper: {params", "while parsing a flow mapping in "),
     ],
 )

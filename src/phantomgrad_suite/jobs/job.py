@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import check_writable
 from phantomgrad_suite.runs.folder import RunFolder, log_attempt
 from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import Record, read_any, write_record
+from phantomgrad_suite.runs.records import read_any, write_record
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +88,6 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             if results and not results.holds(record):
                 results.add(record)
             yield Job(identity, folder, pending=False, record=record)
-        elif same := _run_of_another_row(config, identity, results):
-            job = Job(identity, folder, pending=False, record=same, writes=True, results=results)
-            job.finish(same)
-            log.info("%s: the same run as %s, skipped", identity, same.environment["same_run_as"])
-            yield job
         else:
             check_writable(folder.path)
             if results:
@@ -100,29 +95,6 @@ def open_job(config: DictConfig) -> Iterator[Job]:
             epochs = (config.get("trainer") or {}).get("max_epochs")
             with log_attempt(folder.path, epochs=epochs, dataset=config.label.get("dataset")):
                 yield Job(identity, folder, pending=True, writes=True, results=results)
-
-
-def _run_of_another_row(
-    config: DictConfig, identity: Identity, results: Archive | None
-) -> Record | None:
-    """Return the record of a finished run of the same settings, as one of this row."""
-    if not results or has_several_processes(config):  # whose others would wait for this one
-        return None
-    other = results.same_run(identity.row, identity.config_hash, identity.instance)
-    if not other:
-        return None
-    first = other.environment.get("same_run_as", f"{other.row}/{other.instance}")
-    reduced = [other.data["reduced"]] if "reduced" in other.data else []
-    return replace(
-        other,
-        row=identity.row,
-        config=recorded(config),
-        label={key: str(config.label[key]) for key in other.label},
-        **protocol(config, identity, *reduced),
-        environment={**other.environment, "same_run_as": first},
-        # The files are in the folder of the other row; costs are counted by the steps.
-        weights={k: {"epoch": w["epoch"], "step": w["step"]} for k, w in other.weights.items()},
-    )
 
 
 def _folder(runtime: DictConfig, name: str) -> Path:

@@ -43,9 +43,7 @@ def read_run(folder: Path) -> Record:
         raise UserError(f"{folder} holds no finished run: train it first, or name another folder")
     record = read_record(path)
     if "file" not in record.weights.get("last", {}):
-        other = record.environment.get("same_run_as")
-        why = f"they are those of {other}" if other else "runtime.keep_weights was false"
-        why = "it diverged" if record.diverged else why
+        why = "it diverged" if record.diverged else "runtime.keep_weights was false"
         raise UserError(f"{folder} has no weights: {why}")
     return record
 

@@ -1,5 +1,6 @@
 """A table of the report as frames of text with their notes, and as Markdown, LaTeX and HTML."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -98,17 +99,22 @@ def _grid(rows: pd.DataFrame, words: int) -> str:
 
 def latex(table: Table) -> str:
     """Return a ``table`` environment for each block, for XeLaTeX or LuaLaTeX with booktabs."""
+    blocks = [(part, *block) for part in table.sections for block in part.blocks]
     return "\n".join(
         rows.to_latex(
             index=False,
             escape=True,
-            caption=": ".join(filter(None, (table.entry.heading, part.title, title))),
-            label=f"tab:{table.key}",
+            caption=_escaped(": ".join(filter(None, (table.entry.heading, part.title, title)))),
+            label=f"tab:{table.key}" + (f"-{number}" if number > 1 else ""),
             column_format="l" * part.words + "r" * (rows.shape[1] - part.words),
         )
-        for part in table.sections
-        for title, rows in part.blocks
+        for number, (part, title, rows) in enumerate(blocks, start=1)
     )
+
+
+def _escaped(text: str) -> str:
+    """Return text for TeX; pandas escapes cells, but no captions."""
+    return re.sub(r"[&%$#_{}]", r"\\\g<0>", text)
 
 
 def html(text: str) -> str:

@@ -57,9 +57,10 @@ def _findings(text: str, tables: Sequence[Table]) -> tuple[dict[str, Markup], Ma
     """Return the findings on each table, which start with its label in bold, and all others."""
     found, other = dict[str, str](), ""
     for part in re.split(r"^(?=\*\*|### )", text, flags=re.MULTILINE):
-        keys = [t.key for t in tables if part.startswith(f"**{t.entry.label}")]
-        if keys:
-            found[keys[0]] = found.get(keys[0], "") + part
+        named = [t for t in tables if part.startswith(f"**{t.entry.label}")]
+        if named:  # a label may begin with another one
+            key = max(named, key=lambda table: len(table.entry.label)).key
+            found[key] = found.get(key, "") + part
         else:
             other += part
     return {key: _linked(part) for key, part in found.items()}, _linked(other)

@@ -95,10 +95,11 @@ def _compared(
     unlike, scale = _unlike(line, other, published, yours), metric_of_line(line).scale
     for score in SCORES:
         n = getattr(line, f"{score}_n")
-        if not other[f"{score}_n"] or not (n or line.fate):
+        published_n = other[f"{score}_n"]
+        if not (n or line.fate) or not (published_n or other["fate"]) or not (n or published_n):
             continue
-        if unlike or not n:
-            yield f"{line.row}: {unlike or line.fate}"
+        if unlike or not n or not published_n:
+            yield f"{line.row}: {unlike or line.fate or 'published ' + other['fate']}"
             continue
         texts = score_text(line, score), score_text(other, score)
         spread = 0.0 if other[f"{score}_n"] < 2 else other[f"{score}_std"]

@@ -84,21 +84,6 @@ class Archive:
                 raise RecordError(f"{other} must be a {kind.__name__}: remove its line")
         return [record for record in chosen if isinstance(record, kind)]
 
-    def same_run(self, row: str, config_hash: str, instance: str) -> Record | None:
-        """Return the record of a run of another row with these settings.
-
-        A record that was itself made from the run of ``row`` does not count.
-        """
-        for path in sorted(self.folder.rglob(f"*{_SUFFIX}")):
-            if config_hash.encode() not in path.read_bytes():  # most files need not be parsed
-                continue
-            for record in _read(path):
-                same = (record.config_hash, record.instance) == (config_hash, instance)
-                origin = record.environment.get("same_run_as", "").rpartition("/")[0]
-                if same and isinstance(record, Record) and row not in (record.row, origin):
-                    return record
-        return None
-
     def holds(self, record: AnyRecord) -> bool:
         """Return whether a record of this row and instance is there; reads one file."""
         path = self.file_of(record)

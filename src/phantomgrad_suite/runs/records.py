@@ -69,8 +69,7 @@ class _Finished:
             the mode in which f was compiled, if it was. ``load`` has the load average of the
             machine at ``start`` and ``end`` (of the last attempt, None where there is none), and
             of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run also
-            has ``earlier``: start, revision and hardware of each attempt before the last. A record
-            made from that of another row with the same settings has ``same_run_as``, its name.
+            has ``earlier``: start, revision and hardware of each attempt before the last.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """

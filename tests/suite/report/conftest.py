@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -52,7 +53,7 @@ def gradient_of(row: str) -> dict[str, Any]:
 def record(row: str, instance: str, values: list[float | None], **changes: Any) -> Record:
     """Return a record whose test accuracy by epoch is ``values``."""
     known = [value for value in values if value is not None]
-    best = max(known)
+    best = max(known, default=math.nan)
     content = Record(
         row=row,
         instance=instance,

@@ -134,6 +134,15 @@ def test_numbers_of_other_data_settings_or_ends_do_not_agree(
     assert f"0 of 2 numbers agree; others: {ROW}: {reason}." in capsys.readouterr().out
 
 
+def test_a_published_run_that_diverged_is_compared(results, yours, capsys):
+    lost = {"result": Result.missing("accuracy", "max"), "diverged": {"step": 8}}
+    results.add(ROW, "seed0", [0.8], **lost)
+    yours.add(ROW, "seed0", [0.8])
+    compare(results, yours)
+    reason = f"others: {ROW}: 0 diverged, published 1 of these."
+    assert f"0 of 2 numbers agree; {reason}" in capsys.readouterr().out
+
+
 def test_claims_of_studies_are_compared(results, yours, capsys):
     record = published("theorems/sgd", checks=[Check.below("error", 1.0, 2.0)])
     results.write(record)

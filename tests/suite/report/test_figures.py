@@ -21,6 +21,7 @@ from report.conftest import (
 
 from phantomgrad_suite.report.document import DASH, markdown
 from phantomgrad_suite.report.figures import plots_of
+from phantomgrad_suite.report.figures.run_figures import mean_curve
 from phantomgrad_suite.report.figures.style import (
     FAMILIES,
     FORMATS,
@@ -61,6 +62,12 @@ def test_panels_follow_rows_and_columns_and_name_curves_once():
     assert [axes[i].lines[0].get_color() for i in (0, 1)] == [FAMILIES["UPG"]] * 2
     assert [axes[i].lines[0].get_marker() for i in (0, 2)] == ["o", "None"]  # many have none
     assert len(axes[2].collections) == 1  # the band
+
+
+def test_a_band_is_the_standard_error_over_the_runs_that_have_a_value():
+    runs = [[1.0, 2.0], [2.0, math.nan], [3.0, 4.0]]
+    found = mean_curve("a", [np.array(run) for run in runs], ("row", "column"))
+    assert found["low"].tolist() == pytest.approx([2 - 3**-0.5, 2.0])
 
 
 def test_members_of_a_family_share_a_colour_and_differ_in_dash_and_marker():

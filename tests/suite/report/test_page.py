@@ -6,6 +6,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from phantomgrad_suite.jobs.trained import RESULTS
+from phantomgrad_suite.report.catalogue import catalogue
 from phantomgrad_suite.report.inputs import read_paper
 
 README = """\
@@ -101,3 +103,25 @@ def test_nothing_in_the_inputs_is_taken_for_html(folder):
     assert [src for src in re.findall('<img src="?([^" ]+)', page) if "figures/" not in src] == []
     assert "<script" not in page
     assert "49" not in page.partition('<section id="digits">')[2].partition("</section>")[0]
+
+
+def test_findings_stand_with_the_table_whose_label_is_the_longest(results):
+    """Digits is the beginning of Digits, gradients."""
+    results.add("digits/implicit", "seed0", [0.8, 0.9])
+    results.add("digits_gradients/bptt", "seed0", [0.8, 0.9])
+    text = "## Findings\n\n**Digits, gradients.** First.\n\n**Digits.** Second.\n"
+    (results.path / "README.md").write_text(text, encoding="utf-8")
+    assert results.report() == 0
+    found = sections((results.path / "index.html").read_text(encoding="utf-8"))
+    assert "First" in found["digits_gradients"]
+    assert "First" not in found["digits"]
+    assert "Second" in found["digits"]
+
+
+def test_each_published_finding_names_a_table():
+    """All but the last one, which is on what is missing."""
+    _, _, findings = (RESULTS / "README.md").read_text(encoding="utf-8").partition("## Findings")
+    names = re.findall(r"^\*\*([^*]+?)\.?\*\*", findings, flags=re.MULTILINE)
+    labels = [entry.label for entry in catalogue().values()]
+    assert [n for n in names if not any(n.startswith(label) for label in labels)] == ["Not run:"]
+    assert len(names) > 15

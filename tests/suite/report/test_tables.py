@@ -1,5 +1,8 @@
 """Tables of runs: values beside the paper's, and runs that are kept apart."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from graph_data import REPOSITORY
 from report.conftest import gradient_of, record, rows, runs_table
@@ -224,6 +227,10 @@ def test_a_scale_is_a_block_under_the_papers_and_never_next_to_its_numbers(both)
     note = f"CPU edition, Small: {REDUCED}, {SMALL}. Not to be compared with the paper's numbers."
     assert both.markdown("table9").count(note) == 1
     assert r"\caption{Table9: CPU edition}" in latex(table)
+    labels = re.findall(r"\\label\{(.*)\}", latex(table))
+    assert labels == ["tab:table9", *(f"tab:table9-{i}" for i in (2, 3, 4))]
+    named = replace(table, entry=replace(table.entry, title="k_1 & 5 %"))
+    assert r"\caption{Table9: k\_1 \& 5 \%: CPU edition}" in latex(named)
     changes = [REDUCED, SMALL, "trainer.max_epochs=1"]
     row = "cpu/table9/toy_implicit"
     both.add(**small(row, "seed0-eeee", [0.1], changes=changes, config_hash="eeee"))

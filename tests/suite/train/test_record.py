@@ -1,15 +1,12 @@
 """A run and its record: full or reduced, published or not, and determined by the seed."""
 
-import logging
 import re
 
 import pytest
 import torch
 from train.chains import CHAINS, EPOCHS, ROW, shorten
 
-from phantomgrad_suite.jobs.trained import read_run
 from phantomgrad_suite.runs.archive import Archive
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.records import Record, read_record
 
@@ -67,41 +64,7 @@ def test_unchanged_row_is_published(workplace):
     (folder / "checkpoints").rename(folder / "old")
     workplace.train(*here)
     (again,) = Archive(workplace.path / "runs/results/records").of(Record, "chains/upg_k5_d0.5")
-    assert again.started > record.started  # trained again, not the same run as itself
-    assert "same_run_as" not in again.environment
+    assert again.started > record.started  # trained again
     published.file(record.row).unlink()
     workplace.train(*here)
     assert published.holds(record)
-
-
-def test_rows_with_the_same_settings_share_their_runs(workplace, caplog):
-    """The second one has a record with its own names, and the weights stay where they are."""
-    row = shorten(workplace, 1)
-    row.with_name("mine.yaml").write_text(
-        "# @package _global_\ndefaults: [/experiment/chains/upg_k5_d0.5]\n"
-        "label: {method: mine, reduced: [fewer nodes]}\n"
-    )
-    here = (ROW, "runtime.checkpoint.every_n_epochs=1")
-    first = workplace.record(*here)
-    caplog.set_level(logging.INFO)
-    second = workplace.record("experiment=chains/mine")
-    assert "chains/mine seed0: the same run as chains/upg_k5_d0.5/seed0, skipped" in caplog.text
-    assert (second.row, second.label["method"]) == ("chains/mine", "mine")
-    assert (first.changes, second.changes) == (["300 of the official 2000 epochs"], ["fewer nodes"])
-    assert (second.curves, second.config_hash) == (first.curves, first.config_hash)
-    assert second.config["label"]["row"] == "chains/mine"
-    assert Archive(workplace.path / "runs/results/records").holds(second)
-    steps = {name: (kept["epoch"], kept["step"]) for name, kept in first.weights.items()}
-    assert {n: (kept["epoch"], kept["step"]) for n, kept in second.weights.items()} == steps
-    with pytest.raises(UserError, match="has no weights: they are those of chains/upg"):
-        read_run(workplace.path / "runs/chains/mine/seed0")
-    caplog.clear()
-    assert workplace.record("experiment=chains/mine") == second
-    assert "finished, skipped" in caplog.text
-    own = workplace.path / "runs/chains/upg_k5_d0.5/seed0"
-    (own / "record.json").unlink()  # as of a run that is interrupted before it writes it
-    before = (own / "checkpoints" / "last.ckpt").read_bytes()
-    again = workplace.record(*here)  # resumed, not taken from its own copy
-    assert "same_run_as" not in again.environment
-    assert (again.curves, again.result) == (first.curves, first.result)
-    assert (own / "checkpoints" / "last.ckpt").read_bytes() == before

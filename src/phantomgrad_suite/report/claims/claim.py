@@ -65,6 +65,10 @@ class RunsClaim(Claim):
     def __post_init__(self) -> None:
         _check_known("quantity", self.quantity, QUANTITIES)
         _check_known("test", self.test, TESTS)
+        if self.b and len(self.b) != len(self.a):
+            raise ValueError(f"b must have as many rows as a ({len(self.a)}), got {len(self.b)}")
+        if not self.b and self.test in ("fails_more", "varies_more"):
+            raise ValueError(f"test={self.test} needs b, the rows to compare with")
 
     @property
     def rows(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def mean_curve(
     Epochs without any value are left out: evaluations may be rarer than epochs.
     """
     values = scale * by_epoch(runs)[: min(map(len, runs))].replace([np.inf, -np.inf], np.nan)
-    mean, error = values.mean(axis=1), values.std(axis=1) / np.sqrt(len(runs))
+    mean, error = values.mean(axis=1), values.sem(axis=1)
     x = pd.Series(range(1, len(mean) + 1) if x is None else x[: len(mean)], dtype=float)
     band = {"low": mean - error, "high": mean + error} if len(runs) > 1 else {}
     return curve(label, x, mean, *panel, family=family, **band).dropna(subset="y")

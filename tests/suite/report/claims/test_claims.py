@@ -161,6 +161,11 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
             "toys cannot be used: quantity must be one of last, best",
         ),
         ("test: greater", "test: bigger", "cannot be used: test must be one of greater, less"),
+        (
+            "        a: cpu/table9/upg\n",
+            "        a: [x, y]\n",
+            "b must have as many rows as a (2), got 1",
+        ),
         ("        a: cpu/table9/upg\n", "", "missing 1 required keyword-only argument: 'a'"),
         ("seeds: 3", "seeds: 3\n        seed: 3", "unexpected keyword argument 'seed'"),
         ("margin: 1.0", "margin: [", "is not YAML: while parsing"),
