@@ -89,6 +89,8 @@ class LayerMap:
                 "the cell must not hold a tensor with a graph that is neither a parameter of the "
                 "cell nor an input of the layer: pass the tensor to the layer"
             ) from error
+        except TypeError as error:  # of an attribute such as a lock
+            raise ValueError(f"the cell must be one that copy.deepcopy copies: {error}") from error
         f = replace(self, cell=cell, call=cell, inputs=new_inputs, keywords=keywords)
         held = self.held and self.held.of_copy(self.cell, cell, self.held.weights | new_weights)
 

@@ -18,7 +18,8 @@ class BackpropThroughSolver(GradientEstimator):
             \frac{\partial F}{\partial \theta}\Big|_{h_t}
             \prod_{s=t+1}^{T-1} \frac{\partial F}{\partial h}\Big|_{h_s}
 
-    (Geng et al., 2021, eq. "exact-bptt"). The solver must be one that autograd can record:
+    (Geng et al., 2021, eq. "exact-bptt", without damping; a damped solver's steps are those of its
+    damped map, eq. "damped-bptt"). The solver must be one that autograd can record:
     :class:`phantomgrad.FixedPoint` and :class:`phantomgrad.Steps`, with which memory grows with
     the number of iterations, or :class:`phantomgrad.Reversible`, with which it does not.
     """

@@ -464,7 +464,8 @@ class TransformerLM(nn.Module):
         r"""Return ``length`` words that continue ``tokens``, ``(B, L)``, as ``(B, length)``.
 
         Words are drawn from :math:`p^{1/T}`, normalised, with the ``temperature`` T; with T = 0
-        each is the likeliest. Earlier words are seen through the memory.
+        each is the likeliest. Earlier words are seen through the memory. Dropout follows the mode
+        of the module: call ``eval()`` before.
         """
         check_at_least("length", length, 1)
         check_not_negative("temperature", temperature)

@@ -1,4 +1,4 @@
-"""Fixed-point solvers: small frozen dataclasses with one method, ``solve(f, z0)``."""
+"""Solvers: small frozen dataclasses, with ``solve(f, z0)`` for fixed points, and GMRES for adjoints."""
 
 from phantomgrad.solvers.anderson import Anderson
 from phantomgrad.solvers.base import Inverse, LinearSolver, Map, Solution, Solver

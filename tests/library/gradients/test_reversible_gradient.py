@@ -1,6 +1,7 @@
 """Backpropagation through the reversible solver: what a layer and autograd see of it."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import pytest
 import torch
@@ -134,6 +135,10 @@ def test_no_gradient_is_lost_silently():
     x = torch.randn(3, 4)
     with pytest.raises(ValueError, match="neither a parameter of the cell nor an input"):
         pg.DEQ(Foreign(), reversible(9), BPTT)(x)
+    cell = TanhCell()
+    cell.lock = Lock()
+    with pytest.raises(ValueError, match="the cell must be one that copy.deepcopy copies: cannot"):
+        pg.DEQ(cell, reversible(9), BPTT)(x)
     cell = TanhCell()
     z = pg.DEQ(cell, reversible(9), BPTT)(x).z
     with torch.no_grad():

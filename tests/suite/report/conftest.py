@@ -53,14 +53,14 @@ def gradient_of(row: str) -> dict[str, Any]:
 def record(row: str, instance: str, values: list[float | None], **changes: Any) -> Record:
     """Return a record whose test accuracy by epoch is ``values``."""
     known = [value for value in values if value is not None]
-    best = max(known, default=math.nan)
+    best, last = max(known, default=math.nan), [math.nan, *values][-1]
     content = Record(
         row=row,
         instance=instance,
         label={"dataset": "Toy", "model": "IGNN", "method": "Implicit"},
         protocol="full",
         changes=[],
-        result=Result("accuracy", best, values.index(best) + 1, values[-1]),
+        result=Result("accuracy", best, [*values, best].index(best) + 1, last),
         curves={"test/accuracy": values, "train/loss": [1.0 / (e + 1) for e in range(len(values))]},
         parameters={"total": 37634, "trainable": 27010},
         data={"name": "Toy", "fingerprint": "sha256:aaaaaaaa11"},
