@@ -17,7 +17,7 @@ def run(tmp_path):
         parts = {"gradient": gradient, "model": {"gradient": "${gradient}"}, "task": {}}
         config = {"seed": 0, "label": {"reduced": []}, **parts}
         curves = {"test/accuracy": values, "solver/evaluations": [10.0] * len(values)}
-        weights = {"last": {"step": 4, "epoch": len(values)}}
+        weights = {"last": {"step": 4, "epoch": len(values)}} if values else {}
         made = record("t/a", name, values, config=config, curves=curves, weights=weights, **changes)
         write_record(made, tmp_path / name / "record.json")
         return tmp_path / name

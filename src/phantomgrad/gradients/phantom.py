@@ -94,8 +94,8 @@ class NeumannPhantomGradient(PhantomGradient):
 
     (Geng et al., 2021, eq. "A-neumann"; the paper's listing multiplies by :math:`\lambda` twice,
     the equation once, and the equation is right). Time O(k), memory O(1): one graph of F serves
-    all k products. At an exact equilibrium it equals UPG. Second derivatives are refused, since for k > 1
-    it is not the gradient of any computation.
+    all k products. At an exact equilibrium it equals UPG. Second derivatives are refused, since for
+    k > 1 it is not the gradient of any computation.
 
     Args:
         steps, damping: as in :class:`UnrolledPhantomGradient`.

@@ -1,4 +1,4 @@
-"""Solvers: small frozen dataclasses, with ``solve(f, z0)`` for fixed points, and GMRES for adjoints."""
+"""Solvers, small frozen dataclasses: ``solve(f, z0)`` for fixed points, GMRES for adjoints."""
 
 from phantomgrad.solvers.anderson import Anderson
 from phantomgrad.solvers.base import Inverse, LinearSolver, Map, Solution, Solver

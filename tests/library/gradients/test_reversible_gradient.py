@@ -137,7 +137,7 @@ def test_no_gradient_is_lost_silently():
         pg.DEQ(Foreign(), reversible(9), BPTT)(x)
     cell = TanhCell()
     cell.lock = Lock()
-    with pytest.raises(ValueError, match="the cell must be one that copy.deepcopy copies: cannot"):
+    with pytest.raises(ValueError, match=r"the cell must be one that copy.deepcopy copies: cannot"):
         pg.DEQ(cell, reversible(9), BPTT)(x)
     cell = TanhCell()
     z = pg.DEQ(cell, reversible(9), BPTT)(x).z
