@@ -39,7 +39,7 @@ class Example(Series):
             answers.append(answer.logits.argmax(dim=-1))
         wrong = torch.stack([(tokens != targets).sum(dim=1) for tokens in answers])  # (segments, B)
         # Plus 1: a puzzle that is solved at once comes before one that never is.
-        shown = int(((1 + wrong.sum(dim=0)) * (wrong[-1] == 0)).int().argmax())
+        shown = int(((1 + wrong.sum(dim=0)) * (wrong[-1] == 0)).argmax())
         named = {f"segment{n}": tokens for n, tokens in enumerate(answers, start=1)}
         for name, tokens in {"inputs": inputs, "targets": targets, **named}.items():
             self.curves[f"example/{name}"] = tokens[shown].tolist()

@@ -96,7 +96,7 @@ class History(Series):
         """
         test = self.curves[f"test/{metric}"]
 
-        def rank(value: float) -> float:
+        def rank(value: float, mode: str = mode) -> float:
             return -math.inf if math.isnan(value) else value if mode == "max" else -value
 
         best = max(range(len(test)), key=lambda i: rank(test[i]))
@@ -105,7 +105,7 @@ class History(Series):
         if validation is None:
             return result
         losses = self.curves["validation/loss"]
-        chosen = max(range(len(test)), key=lambda i: (rank(validation[i]), -losses[i]))
+        chosen = max(range(len(test)), key=lambda i: (rank(validation[i]), rank(losses[i], "min")))
         return replace(result, selected=test[chosen], selected_epoch=chosen + 1)
 
 

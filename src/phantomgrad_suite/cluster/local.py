@@ -99,7 +99,7 @@ def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
         raise UserError(f"runtime.cluster.jobs must be a positive integer or null, got {jobs!r}")
     if (nodes := max((command.nodes for command in commands), default=1)) > 1:
         raise UserError(
-            f"a row has trainer.num_nodes={nodes}, cluster=local has this machine alone"
+            f"cluster=local has one node, a row has trainer.num_nodes={nodes}: use cluster=slurm"
         )
     needed = max((command.devices for command in commands if command.gpu and gpus), default=0)
     if needed > len(gpus):

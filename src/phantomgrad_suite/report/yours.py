@@ -94,15 +94,15 @@ def _compared(
     """
     unlike, scale = _unlike(line, other, published, yours), metric_of_line(line).scale
     for score in SCORES:
-        n = getattr(line, f"{score}_n")
-        published_n = other[f"{score}_n"]
-        if not (n or line.fate) or not (published_n or other["fate"]) or not (n or published_n):
+        n, published_n = getattr(line, f"{score}_n"), other[f"{score}_n"]
+        ended = (n or line.fate) and (published_n or other["fate"])
+        if not ended or not (n or published_n):  # one side did not run, or neither has a number
             continue
         if unlike or not n or not published_n:
             yield f"{line.row}: {unlike or line.fate or 'published ' + other['fate']}"
             continue
         texts = score_text(line, score), score_text(other, score)
-        spread = 0.0 if other[f"{score}_n"] < 2 else other[f"{score}_std"]
+        spread = 0.0 if published_n < 2 else other[f"{score}_std"]
         near = scale * abs(getattr(line, score) - other[score]) <= scale * spread
         near = near or texts[0] == texts[1]
         yield "" if near else f"{line.row} {score} {texts[0]}, published {texts[1]}"

@@ -55,6 +55,7 @@ def test_best_and_last_epoch(values):
         pytest.param([(0.1, 0.8, 1.0), (0.2, 0.8, 0.5), (0.3, 0.8, 0.7)], 2, id="smaller loss"),
         pytest.param([(0.1, 0.7, 0.5), (0.2, 0.8, 0.5), (0.3, 0.8, 0.5)], 2, id="earlier"),
         pytest.param([(0.2, NAN, NAN), (0.3, 0.5, 2.0), (0.4, 0.6, 1.0)], 3, id="missing"),
+        pytest.param([(0.2, 0.8, NAN), (0.3, 0.8, 2.0)], 2, id="loss is NaN"),
     ],
 )
 def test_selected_epoch(epochs, epoch):

@@ -78,7 +78,9 @@ def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices,
 
 
 def test_rows_on_several_nodes_are_refused(stand_in):
-    with pytest.raises(UserError, match=r"trainer.num_nodes=2, cluster=local has this machine"):
+    with pytest.raises(
+        UserError, match=r"has one node, a row has trainer.num_nodes=2: use cluster=slurm"
+    ):
         run_all(commands(0, nodes=2), settings("local"), stand_in)
 
 

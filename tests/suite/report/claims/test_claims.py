@@ -160,6 +160,11 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
             "quantity: lats",
             "toys cannot be used: quantity must be one of last, best",
         ),
+        (
+            "b: cpu/table9/implicit\n        quantity: last\n        test: greater",
+            "quantity: last\n        test: fails_more",
+            "test=fails_more needs b",
+        ),
         ("test: greater", "test: bigger", "cannot be used: test must be one of greater, less"),
         (
             "        a: cpu/table9/upg\n",
