@@ -1,7 +1,7 @@
 """The precision of gradient estimators along a training run (Figure 2 of the paper)."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,9 @@ class GradientPrecision(Series):
     (Geng et al., 2021, fig. "real_cos"); if a layer is called several times, its last call counts.
     The run is not changed.
 
+    Of each of ``pairs`` of estimators the cosine between the two is measured, too, as
+    ``precision/<first>/to_<second>``; it needs no exact gradient.
+
     The curves over ``precision/step``, which are also logged, are the agreement
     (:class:`phantomgrad.Agreement`) with the exact gradient, the residuals of that gradient, and
     the largest spectral radii of
@@ -48,11 +51,15 @@ class GradientPrecision(Series):
         every_n_steps: int = 100,
         damping: float = 0.5,
         iterations: int = 50,
+        pairs: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__()
         check_at_least("every_n_steps", every_n_steps, 0)
         check_at_least("iterations", iterations, 1)
         check_damping(damping)
+        if unknown := {name for pair in pairs for name in pair} - estimators.keys():
+            raise ValueError(f"pairs must name estimators, got {', '.join(sorted(unknown))}")
+        self._pairs = pairs
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
         self._hooks: list[RemovableHandle] = []
@@ -118,6 +125,10 @@ class GradientPrecision(Series):
             f"{name}/{quantity}": value
             for name, estimate in estimates.items()
             for quantity, value in agreement(estimate, exact)._asdict().items()
+        }
+        values |= {
+            f"{one}/to_{other}": agreement(estimates[one], estimates[other]).cosine
+            for one, other in self._pairs
         }
         values |= {name: max(layers) for name, layers in by_layer.items()}
         return {f"precision/{name}": value for name, value in values.items()}

@@ -131,6 +131,19 @@ def test_spectral_radii(stack, x):
     assert max(found["npg/cosine"], found["upg/cosine"]) < 0.9999
 
 
+def test_cosine_of_a_pair_of_estimators(stack, x):
+    """To itself 1, and to the exact one that of the estimator, both ways round."""
+    precision = callback(pairs=[("upg", "upg"), ("upg", "exact"), ("exact", "upg")])
+    train_step(precision, stack, x)
+    found = last(precision)
+    names = ["upg/to_upg", "upg/to_exact", "exact/to_upg"]
+    expected = [1.0, found["upg/cosine"], found["upg/cosine"]]
+    assert [found[name] for name in names] == pytest.approx(expected, abs=1e-12)
+    assert found["upg/cosine"] < 0.9999
+    with pytest.raises(ValueError, match="pairs must name estimators, got bptt"):
+        callback(pairs=[("upg", "bptt")])
+
+
 @pytest.mark.parametrize(("every", "expected"), [(2, [1, 0, 0, 0, 1, 0, 0, 0]), (0, [0] * 8)])
 def test_first_batch_of_every_nth_epoch_is_measured(stack, x, every, expected):
     measure, steps = SpectralRadius(every, iterations=1), itertools.product(range(4), range(2))

@@ -52,6 +52,7 @@ class RunsClaim(Claim):
 
     ``a`` and ``b`` are rows, whose mean within a seed is compared; without ``b`` it is 0. ``folds``
     is their number, 0 without any. The power is stated for ``effect``, the paper's difference.
+    ``margin`` is that of the test, if it is not that of all claims.
     """
 
     a: tuple[str, ...]
@@ -61,6 +62,7 @@ class RunsClaim(Claim):
     seeds: int
     folds: int = 0
     effect: float | None = None
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         _check_known("quantity", self.quantity, QUANTITIES)

@@ -120,7 +120,7 @@ def evidence_of_runs(
     awaited = "" if len(runs) == claim.instances else missing
     if claim.test == "fails_more":
         return _failures(claim, runs, baselines, awaited, level)
-    compared = Comparison(claim, runs, margin)
+    compared = Comparison(claim, runs, margin if claim.margin is None else claim.margin)
     reason = awaited if len(compared.values) < _EARLY else ""
     reason = reason or _diverged(runs) or _untrained(claim.rows, claim, runs, baselines)
     evidence = compared.evidence(reason or compared.unspread())

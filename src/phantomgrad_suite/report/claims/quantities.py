@@ -17,7 +17,8 @@ from phantomgrad_suite.report.frame import evaluations, metric_of_run
 from phantomgrad_suite.runs.records import Record
 
 _COSINE, _STEP = "precision/upg_k5_d0.5/cosine", "precision/step"
-_RADIUS = "precision/spectral_radius/F"
+_RADIUS, _DAMPED = "precision/spectral_radius/F", "precision/spectral_radius/F_damped"
+_TO_NPG = "precision/upg_k5_d0.5/to_npg_k5_d0.5"
 
 
 class Quantity(NamedTuple):
@@ -89,5 +90,8 @@ QUANTITIES: dict[str, Quantity] = {
     "lead_preconditioned": lead("preconditioned_m5", "gmres_m5"),
     "lead_over_phantom": lead("preconditioned_m5", "npg_k5_d0.5"),
     "radius_last": Quantity(lambda run, _: float(curve(run, _RADIUS)[-1])),
+    "radius_above_1": Quantity(lambda run, _: float(curve(run, _RADIUS)[-1]) - 1),
+    "damped_radius_above_1": Quantity(lambda run, _: float(curve(run, _DAMPED)[-1]) - 1),
+    "nearing_npg": Quantity(lambda run, _: float(curve(run, _TO_NPG)[-1] - curve(run, _TO_NPG)[0])),
 }
 """By their names in ``claims.yaml``; an extension adds its own."""

@@ -181,6 +181,12 @@ def test_power_is_for_the_effect_or_else_the_margin(effect, test):
     assert found.effect.paper == pytest.approx(3.0 if effect else math.nan, nan_ok=True)
 
 
+def test_a_claim_may_state_its_own_margin():
+    rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.80, 0.80, 0.80)}  # 2.3 points apart
+    alike = [judged(claim(test="equivalent", margin=m), rows).outcome.towards for m in (None, 3.0)]
+    assert alike == [False, True]
+
+
 def test_a_record_without_the_quantity_is_named():
     rows = {"a": seeds(0.81, 0.82, 0.84), "b": seeds(0.80, 0.80, 0.80)}
     with pytest.raises(UserError, match="t/row/seed0 lacks what cosine_min needs"):

@@ -23,6 +23,8 @@ def measured(values=(0.5,), **curves):
         "step": "precision/step",
         "cosine": "precision/upg_k5_d0.5/cosine",
         "radius": "precision/spectral_radius/F",
+        "damped": "precision/spectral_radius/F_damped",
+        "to_npg": "precision/upg_k5_d0.5/to_npg_k5_d0.5",
         "loss": "train/loss",
         "f": "solver/evaluations",
         "perplexity": "test/perplexity",
@@ -45,11 +47,15 @@ def measured(values=(0.5,), **curves):
         ("cosine_min", 0.7),
         ("cosine_slope", -0.2),  # 0.9 - 0.2 t, with t from 0 to 1
         ("radius_last", 2.5),
+        ("radius_above_1", 1.5),
+        ("damped_radius_above_1", -0.1),
+        ("nearing_npg", 0.75),
     ],
 )
 def test_quantities_of_a_run(name, value):
     cosines = {"step": [0, 50, 200], "cosine": [0.9, 0.85, 0.7], "radius": [1.0, 3.0, 2.5]}
-    run = measured(**cosines, loss=[0.5, 0.25])
+    other = {"damped": [1.2, 1.1, 0.9], "to_npg": [0.2, 0.99, 0.95]}
+    run = measured(**cosines, **other, loss=[0.5, 0.25])
     assert QUANTITIES[name].of(run, run) == pytest.approx(value)
 
 
