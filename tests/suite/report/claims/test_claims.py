@@ -209,7 +209,7 @@ def test_the_rows_of_our_claims_are_experiments():
 
 
 def test_our_claims_keep_to_what_their_tests_compare():
-    """A quantity without a unit has no margin but the claim's own; failures and spreads are of one row and another."""
+    """Failures and spreads are of two rows; only a claim gives a margin to what has no unit."""
     for claim in our_claims():
         if isinstance(claim, RunsClaim):
             assert claim.n > 1, claim
