@@ -21,9 +21,7 @@ from phantomgrad.solvers.base import per_sample
 class LayerMap:
     """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
 
-    ``z`` is one tensor, packed by ``packing``. Entries that are ``padding`` are zero in argument
-    and result, so that they count in no norm, product of states or vector-Jacobian product.
-    ``held`` is the pass that the map is for.
+    ``z`` is one tensor, packed by ``packing``. ``held`` is the pass that the map is for.
     """
 
     cell: nn.Module
@@ -31,24 +29,17 @@ class LayerMap:
     inputs: Sequence[Any]
     keywords: Mapping[str, Any]
     packing: Packing | None
-    padding: Tensor | None = None  # boolean, broadcast to z
     held: Pass | None = None
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return the next state."""
-        z = self.unpadded(z)
         if self.packing is None:
-            return self.unpadded(self.call(z, *self.inputs, **self.keywords))
-        fz = self.call(self.packing.unpack(z), *self.inputs, **self.keywords)
-        return self.unpadded(self.packing.pack(fz))
-
-    def unpadded(self, z: Tensor) -> Tensor:
-        """Return ``z`` with zeros where it is padding."""
-        return z if self.padding is None else z.masked_fill(self.padding, 0)
+            fz: Tensor = self.call(z, *self.inputs, **self.keywords)
+            return fz
+        return self.packing.pack(self.call(self.packing.unpack(z), *self.inputs, **self.keywords))
 
     def shown(self, z: Tensor) -> Any:
-        """Return ``z`` in the structure of the states, with zeros where it is padding."""
-        z = self.unpadded(z)
+        """Return ``z`` in the structure of the states."""
         return z if self.packing is None else self.packing.unpack(z)
 
     @property

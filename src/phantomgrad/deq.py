@@ -17,7 +17,7 @@ from phantomgrad.context import cheap_to_read, readable, recording, set_recordin
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.nn import current_pass, is_sharded, one_pass, share_weights
-from phantomgrad.packing import Packing, padding_of
+from phantomgrad.packing import Packing
 from phantomgrad.precision import working_dtype
 from phantomgrad.solvers import Map, Reversible, Solution, Solver
 from phantomgrad.solvers.base import flat, per_sample
@@ -123,7 +123,6 @@ class DEQ(nn.Module):
         z0: Any = None,
         solver: Solver | None = None,
         record_at: Sequence[int] | None = None,
-        state_mask: Any = None,
         **keywords: Any,
     ) -> Equilibrium:
         """Return the equilibrium, in the structure of ``z0``, and the solver's report.
@@ -136,18 +135,13 @@ class DEQ(nn.Module):
             record_at: return the states after these numbers of evaluations as well, in a tuple
                 with the equilibrium last, each attached on its own. Stopped samples repeat their
                 final value.
-            state_mask: true for the entries of the state that count, false for padding. Boolean,
-                with the dimensions of the state, each of its size or 1, such as ``(B, T, 1)`` for
-                sequences ``(B, T, D)``. For several states, the same structure of masks, with
-                ``None`` for a state without padding. Padding is set to zero in the argument and the
-                result of every evaluation, so it counts in no residual, step or adjoint solve.
 
         Returns:
             The equilibrium with its gradient, ``nan`` for samples without a finite evaluation, and
             the :class:`Solution`. The ``z`` of the solution has no gradient; of several states it
             is packed to ``(B, D)``. With ``coupled``, the batch of the solution is one.
         """
-        arguments = inputs, keywords, z0, solver, record_at, state_mask
+        arguments = inputs, keywords, z0, solver, record_at
         exporting = torch.compiler.is_exporting()
         if torch.compiler.is_compiling() and not (self.fullgraph or exporting):
             # A graph of the loops would be long to compile and could not stop early. The layer is
@@ -163,7 +157,6 @@ class DEQ(nn.Module):
         z0: Any,
         solver: Solver | None,
         record_at: Sequence[int] | None,
-        state_mask: Any,
     ) -> Equilibrium:
         z0 = default_start(inputs) if z0 is None else z0
         if solver is not None:
@@ -173,9 +166,7 @@ class DEQ(nn.Module):
         check_sharding(self.cell, solver, self.gradient)
         with one_pass(self.cell), explained(self.cell, z0, inputs, keywords):
             recorded = self.gradient.needs_recorded_solve and recording()
-            f, start = self.close_over(
-                inputs, z0, keywords, attached=recorded, state_mask=state_mask
-            )
+            f, start = self.close_over(inputs, z0, keywords, attached=recorded)
             trajectory = None if record_at is None else Trajectory(f, record_at, solver, recorded)
             solution = self._solve(trajectory or f, start, solver, recorded)
             earlier = trajectory.states(solution) if trajectory else []
@@ -277,22 +268,20 @@ class DEQ(nn.Module):
         keywords: Mapping[str, Any] = MappingProxyType({}),
         *,
         attached: bool = False,
-        state_mask: Any = None,
     ) -> tuple["LayerMap", Tensor]:
         """Return the cell as a map of its state only, and ``z0`` as one tensor.
 
         Several states are packed into ``(B, D)``, coupled samples into ``(1, D)``. The tensor is
-        detached from ``z0`` unless ``attached``. ``state_mask`` is that of :meth:`forward`.
+        detached from ``z0`` unless ``attached``.
         """
         single = isinstance(z0, Tensor) and not self.coupled
         packing = None if single else Packing.of(z0, coupled=self.coupled)
-        padding = None if state_mask is None else padding_of(state_mask, z0, packing)
         call = self._compiled or self.cell
-        f = LayerMap(self.cell, call, inputs, keywords, packing, padding, current_pass())
+        f = LayerMap(self.cell, call, inputs, keywords, packing, current_pass())
         start = z0 if packing is None else packing.pack(z0)
         if not torch.compiler.is_compiling() and start.is_inference():
             start = start.clone()  # autograd cannot record inference tensors
-        return f, f.unpadded(start if attached else start.detach())
+        return f, start if attached else start.detach()
 
     def _keep(self, name: str, solution: Solution) -> None:
         vars(self)[name] = solution._replace(z=solution.z.new_empty(0), inverse=None)

@@ -59,10 +59,6 @@ class Packing:
                 "f must keep the structure of the states: it maps "
                 f"{_described(self.structure)} to {_described(structure)}"
             )
-        return self.joined(tensors)
-
-    def joined(self, tensors: list[Tensor]) -> Tensor:
-        """Return one ``(B, D)`` tensor of those of a state, in the order of its structure."""
         if self.coupled:
             tensors = [t.unsqueeze(0) for t in tensors]
         shapes = tuple(t.shape[1:] for t in tensors)
@@ -81,40 +77,6 @@ class Packing:
         if self.coupled:
             tensors = [t.squeeze(0) for t in tensors]
         return tree_unflatten(tensors, self.structure)
-
-
-def padding_of(mask: Any, z0: Any, packing: Packing | None) -> Tensor:
-    """Return where ``z0``, as one tensor, is padding: the complement of its ``mask``.
-
-    ``mask`` has the structure of ``z0``; each of its tensors is boolean and has the dimensions of
-    its state, of which any may be 1, or is ``None`` for a state without padding.
-    """
-    states, structure = tree_flatten(z0)
-    masks, given = tree_flatten(mask)
-    if given != structure:
-        raise ValueError(
-            "state_mask must have the structure of z0, with None for a state without padding: "
-            f"z0 is {_described(structure)}, got {_described(given)}"
-        )
-    full = [_checked_mask(m, z) for m, z in zip(masks, states, strict=True)]
-    if packing is None:
-        return ~full[0]
-    whole = [m.expand(z.shape) for m, z in zip(full, states, strict=True)]
-    return ~packing.joined(whole)
-
-
-def _checked_mask(mask: Tensor | None, z: Tensor) -> Tensor:
-    if mask is None:
-        return torch.ones([1] * z.dim(), dtype=torch.bool, device=z.device)
-    shape = tuple(mask.shape) if isinstance(mask, Tensor) else ()
-    fits = len(shape) == z.dim() and all(m in (1, n) for m, n in zip(shape, z.shape, strict=True))
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not fits:
-        got = f"{mask.dtype} of shape {shape}" if isinstance(mask, Tensor) else repr(mask)
-        raise ValueError(
-            "state_mask must be boolean, True for what counts, with the dimensions of the state, "
-            f"each of its size or 1: the state has shape {tuple(z.shape)}, got {got}"
-        )
-    return mask
 
 
 def _flattened(name: str, states: Any) -> tuple[list[Tensor], TreeSpec]:

@@ -26,7 +26,7 @@ from phantomgrad.solvers import LogNormalPoissonDepth, UniformDepth
 SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
 BPTT, FORWARD = pg.BackpropThroughSolver(), pg.ImplicitGradient(preconditioner="forward")
 NAN = math.nan
-X, SEQUENCES = (torch.zeros(shape, dtype=torch.float64) for shape in ((3, 4), (3, 5, 4)))
+X = torch.zeros(3, 4, dtype=torch.float64)
 graph_layer = partial(ImplicitGraphLayer, 3, 4, SOLVER, UPG)
 multilabel = partial(MultilabelNodeClassifier, 3, 4, solver=SOLVER, gradient=UPG)
 ones = partial(torch.ones, dtype=torch.long)
@@ -161,16 +161,6 @@ LAYERS = [
     (lambda: tanh_layer()(X, record_at=(0, 3)), r"increasing integers from 1 on, got \(0, 3\)"),
     (lambda: tanh_layer()(X, record_at=(6, 3)), r"increasing integers from 1 on, got \(6, 3\)"),
     (lambda: tanh_layer()(X, record_at=(3, 3)), r"increasing integers from 1 on, got \(3, 3\)"),
-    *(
-        (lambda mask=mask: tanh_layer()(SEQUENCES, state_mask=mask), message)
-        for mask, message in (
-            (torch.ones(3, 5).bool(), r"each of its size or 1: the state has .* \(3, 5, 4\), got"),
-            (torch.ones(3, 6, 1).bool(), r"got torch.bool of shape \(3, 6, 1\)"),
-            (torch.ones(3, 5, 1), "state_mask must be boolean, .* got torch.float"),
-            (True, "state_mask must be boolean, .*, got True"),
-            ((torch.ones(3, 5, 1).bool(),), r"structure of z0, .*: z0 is \*, got \(\*,\)"),
-        )
-    ),
 ]
 MODELS = [
     (lambda: convolutional(groups=0), "groups must be at least 1, got 0"),
