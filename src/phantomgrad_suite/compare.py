@@ -81,5 +81,5 @@ def _overlay(records: Mapping[str, Record]) -> Lines:
             at = pd.Series(x, dtype=float).reindex(values.index)
             curves.append(curve(name, at, values, metric.heading, column))
     if all(points.empty for points in curves):
-        raise UserError("none of the runs was tested before it diverged: nothing to draw")
+        raise UserError("none of the runs was tested: nothing to draw")
     return Lines("compare", "", "Runs compared", pd.concat(curves, ignore_index=True))

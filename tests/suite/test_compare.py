@@ -48,6 +48,6 @@ def test_what_cannot_be_compared_is_said(run, tmp_path):
     with pytest.raises(UserError, match="must share their metric, got accuracy and micro_f1"):
         compare([one, other], figure)
     lost = {"result": Result.missing("accuracy", "max"), "diverged": {"step": 1}}
-    with pytest.raises(UserError, match="none of the runs was tested before it diverged"):
+    with pytest.raises(UserError, match="none of the runs was tested: nothing"):
         compare([run(name, [], **lost) for name in ("seed2", "seed3")], figure)
     assert not figure.exists()

@@ -57,8 +57,8 @@ class GradientPrecision(Series):
         check_at_least("every_n_steps", every_n_steps, 0)
         check_at_least("iterations", iterations, 1)
         check_damping(damping)
-        if unknown := {name for pair in pairs for name in pair} - estimators.keys():
-            raise ValueError(f"pairs must name estimators, got {', '.join(sorted(unknown))}")
+        if not all(len(pair) == 2 and {*pair} <= estimators.keys() for pair in pairs):
+            raise ValueError(f"pairs must be pairs of names of estimators, got {pairs}")
         self._pairs = pairs
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations

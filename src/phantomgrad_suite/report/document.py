@@ -1,6 +1,5 @@
 """A table of the report as frames of text with their notes, and as Markdown, LaTeX and HTML."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -112,9 +111,15 @@ def latex(table: Table) -> str:
     )
 
 
+_TEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+)
+
+
 def _escaped(text: str) -> str:
     """Return text for TeX; pandas escapes cells, but no captions."""
-    return re.sub(r"[&%$#_{}]", r"\\\g<0>", text)
+    return text.translate(_TEX)
 
 
 def html(text: str) -> str:

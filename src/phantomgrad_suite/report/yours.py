@@ -99,7 +99,8 @@ def _compared(
         if not ended or not (n or published_n):  # one side did not run, or neither has a number
             continue
         if unlike or not n or not published_n:
-            yield f"{line.row}: {unlike or line.fate or 'published ' + other['fate']}"
+            fate = line.fate if not n else f"published {other['fate']}"
+            yield f"{line.row}: {unlike or fate}"
             continue
         texts = score_text(line, score), score_text(other, score)
         spread = 0.0 if published_n < 2 else other[f"{score}_std"]

@@ -140,8 +140,9 @@ def test_cosine_of_a_pair_of_estimators(stack, x):
     expected = [1.0, found["upg/cosine"], found["upg/cosine"]]
     assert [found[name] for name in names] == pytest.approx(expected, abs=1e-12)
     assert found["upg/cosine"] < 0.9999
-    with pytest.raises(ValueError, match="pairs must name estimators, got bptt"):
-        callback(pairs=[("upg", "bptt")])
+    for wrong in (("upg", "bptt"), ("upg", "npg", "upg"), "upg"):
+        with pytest.raises(ValueError, match="pairs must be pairs of names of estimators, got"):
+            callback(pairs=[wrong])
 
 
 @pytest.mark.parametrize(("every", "expected"), [(2, [1, 0, 0, 0, 1, 0, 0, 0]), (0, [0] * 8)])

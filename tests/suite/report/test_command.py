@@ -141,6 +141,11 @@ def test_a_published_run_that_diverged_is_compared(results, yours, capsys):
     compare(results, yours)
     reason = f"others: {ROW}: 0 diverged, published 1 of these."
     assert f"0 of 2 numbers agree; {reason}" in capsys.readouterr().out
+    yours.add(ROW, "seed0", [0.8], **lost)
+    yours.add(ROW, "seed1", [0.8])
+    compare(results, yours)
+    reason = f"others: {ROW}: published 1 run, 1 diverged."
+    assert f"0 of 2 numbers agree; {reason}" in capsys.readouterr().out
 
 
 def test_claims_of_studies_are_compared(results, yours, capsys):

@@ -74,6 +74,10 @@ def lead(name: str, over: str) -> Quantity:
     return Quantity(lambda run, _: float((curve(run, one) - curve(run, other)).mean()))
 
 
+def _at_end(name: str, minus: float = 0.0) -> Quantity:
+    return Quantity(lambda run, _: float(curve(run, name)[-1]) - minus)
+
+
 def _result(of: Callable[[Record, Record], float], **options: Any) -> Quantity:
     return Quantity(of, is_result=True, has_margin=True, decimals=2, **options)
 
@@ -89,9 +93,9 @@ QUANTITIES: dict[str, Quantity] = {
     "cosine_slope": Quantity(_cosine_slope),
     "lead_preconditioned": lead("preconditioned_m5", "gmres_m5"),
     "lead_over_phantom": lead("preconditioned_m5", "npg_k5_d0.5"),
-    "radius_last": Quantity(lambda run, _: float(curve(run, _RADIUS)[-1])),
-    "radius_above_1": Quantity(lambda run, _: float(curve(run, _RADIUS)[-1]) - 1),
-    "damped_radius_above_1": Quantity(lambda run, _: float(curve(run, _DAMPED)[-1]) - 1),
+    "radius_last": _at_end(_RADIUS),
+    "radius_above_1": _at_end(_RADIUS, minus=1.0),
+    "damped_radius_above_1": _at_end(_DAMPED, minus=1.0),
     "nearing_npg": Quantity(lambda run, _: float(curve(run, _TO_NPG)[-1] - curve(run, _TO_NPG)[0])),
 }
 """By their names in ``claims.yaml``; an extension adds its own."""
