@@ -166,12 +166,16 @@ def _summaries(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     estimators = sorted(estimators_of(records[0]).items(), key=itemgetter(1))
     labels = {f"precision/{key}/cosine": f"cosine of {found.name}" for key, found in estimators}
     for curve, label in {**labels, **_RADII}.items():
-        values, residuals = (
-            by_epoch([run.curves.get(name, []) for run in records]) for name in (curve, _RESIDUAL)
-        )
-        v = values.where(residuals <= _LARGEST).stack().dropna()
+        v = by_epoch([exact_part(run, curve) for run in records]).stack().dropna()
         if len(v):
             yield label, f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})"
+
+
+def exact_part(record: Record, name: str) -> list[float | None]:
+    """Return a curve of a run, with ``None`` where the exact gradient was not found."""
+    values, residuals = (record.curves.get(curve, []) for curve in (name, _RESIDUAL))
+    pairs = zip(values, residuals, strict=False)
+    return [v if r is not None and r <= _LARGEST else None for v, r in pairs]
 
 
 def _cost(lines: pd.DataFrame, runs: pd.DataFrame) -> Section:

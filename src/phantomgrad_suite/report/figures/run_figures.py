@@ -11,7 +11,7 @@ from phantomgrad_suite.report.document import Table
 from phantomgrad_suite.report.experiments import leaf_of, metric_of_line
 from phantomgrad_suite.report.figures.style import Lines, Plot, curve, file_name, once
 from phantomgrad_suite.report.frame import by_epoch, curves_of, estimators_of, evaluations
-from phantomgrad_suite.report.results import STEP, measured_along, records_of
+from phantomgrad_suite.report.results import STEP, exact_part, measured_along, records_of
 from phantomgrad_suite.runs.records import Record
 
 _SECONDS, _UNIT = "seconds/step_cpu", "seconds/f_cpu"  # sums by epoch; of one f, not on a GPU
@@ -168,7 +168,8 @@ def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
     records = records_of(line, table.runs)
     x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
     for key, (name, family) in estimators_of(records[0]).items():
-        if runs := curves_of(records, f"precision/{key}/cosine"):
+        runs = [c for r in records if (c := exact_part(r, f"precision/{key}/cosine"))]
+        if runs:
             column = "implicit, truncated" if family == "implicit" else "phantom gradients"
             yield mean_curve(name, runs, (row, column), x=x, family=family)
 
