@@ -212,6 +212,8 @@ def test_precision_along_training():
         (row, "phantom gradients", "UPG A(1, 1.0)"): ([100, 200], [0.71, 0.72]),
         (row, "phantom gradients", "NPG A(5, 0.5)"): ([100], [0.91]),
     }  # exact from the second on
+    lost = {**curves, "precision/exact/adjoint_residual": [0.1, 0.5, None]}
+    assert not plots(runs_table("figure2", [replace(run, curves=lost) for run in runs]))
     families = found["figure2_cox2_cosines"].points.set_index("label")["family"]
     assert {*families["UPG A(1, 1.0)"]} == {"one step"}  # as that of a run
     cells = table.sections[1].frame.set_index("Measured")["along implicit"]

@@ -229,8 +229,8 @@ def test_a_scale_is_a_block_under_the_papers_and_never_next_to_its_numbers(both)
     assert r"\caption{Table9: CPU edition}" in latex(table)
     labels = re.findall(r"\\label\{(.*)\}", latex(table))
     assert labels == ["tab:table9", *(f"tab:table9-{i}" for i in (2, 3, 4))]
-    named = replace(table, entry=replace(table.entry, title="k_1 & 5 %"))
-    assert r"\caption{Table9: k\_1 \& 5 \%: CPU edition}" in latex(named)
+    named = replace(table, entry=replace(table.entry, title="k_1 & 5 % 10^2"))
+    assert r"\caption{Table9: k\_1 \& 5 \% 10\textasciicircum{}2: CPU edition}" in latex(named)
     changes = [REDUCED, SMALL, "trainer.max_epochs=1"]
     row = "cpu/table9/toy_implicit"
     both.add(**small(row, "seed0-eeee", [0.1], changes=changes, config_hash="eeee"))

@@ -169,7 +169,7 @@ def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
     x, row = curves_of(records, STEP)[0], f"cosine along training\n{line.method}"
     for key, (name, family) in estimators_of(records[0]).items():
         runs = [c for r in records if (c := exact_part(r, f"precision/{key}/cosine"))]
-        if runs:
+        if by_epoch(runs).notna().any(axis=None):
             column = "implicit, truncated" if family == "implicit" else "phantom gradients"
             yield mean_curve(name, runs, (row, column), x=x, family=family)
 
