@@ -13,6 +13,8 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from phantomgrad_suite.runs.files import atomic_write, check_writable
 from phantomgrad_suite.runs.folder import log_epoch
 
+_DAMAGE = (None, errno.EINVAL, errno.ENOENT)  # the last: another process has just renamed it
+
 log = logging.getLogger(__name__)
 
 
@@ -71,7 +73,7 @@ def damage(path: Path) -> str | None:
                 return f"the checksum of {part} is wrong"
         torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a changed byte can cause almost any of them
-        unread = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+        unread = isinstance(error, OSError) and error.errno not in _DAMAGE
         if unread or isinstance(error, MemoryError):  # of the disk, the network or the machine
             raise
         return f"{type(error).__name__}: {str(error).partition('.')[0]}"

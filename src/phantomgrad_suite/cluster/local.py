@@ -63,11 +63,12 @@ def _ended(
 ) -> Iterator[tuple[Command, int]]:
     """Start each command as soon as a slot is free; yield it with its exit code when it ends."""
     waiting, free = deque(commands), deque(range(slots))
+    width = _gpus_of_a_slot(commands)
     running: dict[Any, tuple[Command, Any, int]] = {}
     while waiting or running:
         while waiting and free:
             command, slot = waiting.popleft(), free.popleft()
-            process = _start(command, script, slot, gpus)
+            process = _start(command, script, slot * width, gpus)
             running[process.sentinel] = command, process, slot
         for command, process, slot in map(running.pop, wait(list(running), timeout=1)):
             process.join()
@@ -101,18 +102,22 @@ def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
         raise UserError(
             f"cluster=local has one node, a row has trainer.num_nodes={nodes}: use cluster=slurm"
         )
-    needed = max((command.devices for command in commands if command.gpu and gpus), default=0)
+    needed = _gpus_of_a_slot(commands) if gpus else 0
     if needed > len(gpus):
         raise UserError(f"a row needs trainer.devices={needed} GPUs, this machine has {len(gpus)}")
     cores = len(os.sched_getaffinity(0)) if _FORKS else os.cpu_count() or 1
     return jobs or (len(gpus) // needed if needed else cores)
 
 
-def _start(command: Command, script: Path, slot: int, gpus: Sequence[str]) -> Any:
+def _gpus_of_a_slot(commands: Sequence[Command]) -> int:
+    return max((command.devices for command in commands if command.gpu), default=0)
+
+
+def _start(command: Command, script: Path, first_gpu: int, gpus: Sequence[str]) -> Any:
     """Start a run on GPUs of its own, in turn if there are more slots than GPUs."""
     environment = dict(os.environ)
     if command.gpu and gpus:
-        numbers = range(slot * command.devices, (slot + 1) * command.devices)
+        numbers = range(first_gpu, first_gpu + command.devices)
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[i % len(gpus)] for i in numbers)
     command.folder.mkdir(parents=True, exist_ok=True)
     # CUDA does not survive a fork.

@@ -46,7 +46,7 @@ def embedded_folder(name: str) -> Path:
     folder = TemporaryDirectory(prefix="phantomgrad-")
     atexit.register(folder.cleanup)
     with tarfile.open(embedded_file(f"{name}.tar.xz")) as archive:
-        archive.extractall(folder.name)
+        archive.extractall(folder.name, filter="data")
     return Path(folder.name)
 
 

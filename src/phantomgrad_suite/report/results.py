@@ -1,5 +1,6 @@
 """The table of some runs: results, what was measured along training, costs, and footnotes."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -25,7 +26,6 @@ _RADII = {
 }
 _RESIDUAL = "precision/exact/adjoint_residual"
 _LARGEST = 0.01  # residual of an adjoint solve that counts as exact
-_MARKS = "‡§¶"
 _ALWAYS = {"Best", "Last", "n"}  # columns that are shown though they are empty
 Speeds = Mapping[str, Mapping[str, str]]
 """By the heading of a column, how many times faster each row is."""
@@ -59,8 +59,13 @@ def records_of(line: Any, runs: pd.DataFrame) -> list[Record]:
     return list(runs.loc[(runs["experiment"] == line.experiment) & ~runs["diverged"], "record"])
 
 
+def _marks() -> Iterator[str]:
+    """Yield the marks of footnotes, doubled when they are used up."""
+    return (mark * times for times in itertools.count(1) for mark in "‡§¶")
+
+
 def _results(entry: Entry, lines: pd.DataFrame, runs: pd.DataFrame, speeds: Speeds) -> Section:
-    remarks, own = dict.fromkeys(filter(None, lines["paper_note"])), iter(_MARKS)
+    remarks, own = dict.fromkeys(filter(None, lines["paper_note"])), _marks()
     marks = {text: "†" if text.startswith("†") else next(own) for text in remarks}
 
     def cells(line: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ def load(key: str, published: Archive, own: Archive | None = None) -> Table:
         UserError: an input cannot be used; the message names the file.
     """
     entry, archive = entry_of(key), own or published
-    if key in STUDIES:
+    if key in STUDIES or _kinds(key, archive) == {StudyRecord}:
         return table_of_studies(entry, archive.of(StudyRecord, key))
     return table_of_runs(
         entry,
@@ -35,3 +35,7 @@ def load(key: str, published: Archive, own: Archive | None = None) -> Table:
         archive.of(StudyRecord, "throughput"),
         read_baselines(published, own),
     )
+
+
+def _kinds(key: str, archive: Archive) -> set[type]:
+    return {type(r) for (row, _), r in archive.records.items() if row.partition("/")[0] == key}

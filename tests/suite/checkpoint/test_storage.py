@@ -139,3 +139,7 @@ def test_nan_weight_without_effect_stops_the_run(workplace, nonfinite):
     epoch = 3 if nonfinite == "stop" else 4
     assert f"weights are not finite in epoch {epoch}, in " in record.diverged["reason"]
     assert record.diverged["reason"].endswith(unused)
+
+
+def test_a_checkpoint_that_another_process_has_just_renamed_counts_as_damaged(tmp_path):
+    assert (damage(tmp_path / "last.ckpt") or "").startswith("FileNotFoundError")

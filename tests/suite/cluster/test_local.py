@@ -64,6 +64,16 @@ def test_each_run_has_its_own_gpus(
     assert set(contexts) == {"spawn"}  # CUDA does not survive a fork
 
 
+def test_rows_that_need_different_numbers_of_gpus_share_none(
+    stand_in, contexts, monkeypatch, capsys
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    both = [*commands(0, gpu=True, devices=2), *commands(0, gpu=True, devices=1)]
+    run_all(both, settings("local"), stand_in)
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert {line.partition("] ")[2].split()[2] for line in lines} == {"0,1", "2"}
+
+
 @pytest.mark.parametrize(
     ("jobs", "devices", "message"),
     [

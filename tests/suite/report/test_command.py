@@ -1,5 +1,6 @@
 """The command: its arguments, its errors, after which nothing is changed, and your records."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -167,11 +168,21 @@ def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys):
     assert "Table9: none of your runs is finished" in out
 
 
+def test_a_study_of_your_own_shows_its_checks(results):
+    checks = [Check.above("up", 2.0, 1.0)]
+    results.write(published("figure1/tanh", row="mine/study", checks=checks))
+    assert results.report() == 0
+    table = (results.path / "tables" / "mine.md").read_text(encoding="utf-8")
+    assert re.search(r"\| mine/study \| up +\| +2 \| +1 \| +holds", table)
+
+
 def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(results, yours):
     with pytest.raises(UserError, match="records is not a folder: no row has been finished there"):
         publish(yours.path, results.path)
-    results.add(ROW, "seed0", [0.8])
-    yours.add(ROW, "seed0", [0.8])
+    for folder in (results, yours):
+        folder.add(ROW, "seed0", [0.8])
+        diverged = {"step": 3, "epoch": 1, "reason": "NaN"}
+        folder.add(ROW, "seed9", [], diverged=diverged, result=Result.missing("accuracy", "max"))
     assert publish(yours.path, results.path) == []
     yours.add(ROW, "seed1", [0.9])
     yours.add(ROW, "seed2", [0.9], environment={"git": "abc+dirty"})
@@ -182,7 +193,7 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
         "published: table9/toy_implicit seed1",
         *(f"{left_out}{seed}" for seed in (2, 3)),
     ]
-    assert [instance for _, instance in results.archive.records] == ["seed0", "seed1"]
+    assert [instance for _, instance in results.archive.records] == ["seed0", "seed1", "seed9"]
 
 
 def test_an_installed_suite_does_not_rebuild_the_results_in_its_package(

@@ -51,6 +51,15 @@ def test_values_stand_next_to_those_of_the_paper(results):
     assert "- ‡ Paper: best of three runs.\n" in results.markdown("table9")
 
 
+def test_every_footnote_has_a_mark_of_its_own(results):
+    results.numbers = [
+        replace(number, row=f"table9/{i}", line=i, note=f"note {i}")
+        for i, number in enumerate(results.numbers[:1] * 4)
+    ]
+    marks = [row["Paper"].split()[-1] for row in results.rows("table9")]
+    assert marks == ["‡", "§", "¶", "‡‡"]
+
+
 def test_rows_follow_the_paper_then_their_gradients_and_numbers_in_their_names(results):
     """Gradients are those of the configuration, whatever a row is called."""
     small, large = ({"dataset": "Toy", "model": model, "method": ""} for model in ("A", "B"))

@@ -69,6 +69,8 @@ class RunsClaim(Claim):
         _check_known("test", self.test, TESTS)
         if self.b and len(self.b) != len(self.a):
             raise ValueError(f"b must have as many rows as a ({len(self.a)}), got {len(self.b)}")
+        if self.test == "fails_more" and len(self.a) > 1:
+            raise ValueError(f"test=fails_more compares one row with one, got {len(self.a)} as a")
         if not self.b and self.test in ("fails_more", "varies_more"):
             raise ValueError(f"test={self.test} needs b, the rows to compare with")
 

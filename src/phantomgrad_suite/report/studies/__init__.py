@@ -24,13 +24,14 @@ STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
     "torchdeq": costs.against_torchdeq,
     "unrolled": gradients.unrolled,
 }
-"""How the sections of a table are made from its records."""
+"""How the sections of a table are made from its records; other studies show only their checks."""
 
 
 def table_of_studies(entry: Entry, records: Records) -> Table:
     """Return the table of some studies: their results, then their checks."""
     sections: list[Section] = []
     if records:
-        sections += STUDIES[entry.key](entry, records)
+        if entry.key in STUDIES:
+            sections += STUDIES[entry.key](entry, records)
         sections += [Section(notes=tuple(entry.notes)), checks(records)]
     return Table(entry, tuple(sections), studies=tuple(records))

@@ -165,6 +165,12 @@ def test_yours_are_judged_from_your_records(claims, tmp_path_factory, capsys):
             "quantity: last\n        test: fails_more",
             "test=fails_more needs b",
         ),
+        (
+            "a: cpu/table9/upg\n        b: cpu/table9/implicit\n        quantity: last\n"
+            "        test: greater",
+            "a: [x, y]\n        b: [x, y]\n        quantity: last\n        test: fails_more",
+            "test=fails_more compares one row with one, got 2 as a",
+        ),
         ("test: greater", "test: bigger", "cannot be used: test must be one of greater, less"),
         (
             "        a: cpu/table9/upg\n",
