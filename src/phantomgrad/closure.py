@@ -21,7 +21,8 @@ from phantomgrad.solvers.base import per_sample
 class LayerMap:
     """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
 
-    ``z`` is one tensor, packed by ``packing``. ``held`` is the pass that the map is for.
+    ``z`` is one tensor, packed by ``packing``. A call runs in the current pass; ``held`` is the
+    pass whose weights and masks later evaluations must have, see :meth:`with_tensors`.
     """
 
     cell: nn.Module

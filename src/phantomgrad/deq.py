@@ -16,10 +16,10 @@ from phantomgrad.compiled import CompiledCalls
 from phantomgrad.context import cheap_to_read, readable, recording, set_recording
 from phantomgrad.diagnostics import check_map
 from phantomgrad.gradients import GradientEstimator
-from phantomgrad.nn import current_pass, is_sharded, one_pass, share_weights
+from phantomgrad.nn import current_pass, one_pass, share_weights
 from phantomgrad.packing import Packing
 from phantomgrad.precision import working_dtype
-from phantomgrad.solvers import Map, Reversible, Solution, Solver
+from phantomgrad.solvers import Map, Solution, Solver
 from phantomgrad.solvers.base import flat, per_sample
 
 PassHook = Callable[["DEQ", Map, Tensor, Tensor], None]
@@ -163,7 +163,6 @@ class DEQ(nn.Module):
             check_parts(solver)
         solver = solver or self.solver
         solver = solver.for_training() if self.training else solver
-        check_sharding(self.cell, solver, self.gradient)
         with one_pass(self.cell), explained(self.cell, z0, inputs, keywords):
             recorded = self.gradient.needs_recorded_solve and recording()
             f, start = self.close_over(inputs, z0, keywords, attached=recorded)
@@ -305,17 +304,6 @@ def distance(a: Tensor, b: Tensor) -> Tensor:
     difference = (a - b).to(torch.promote_types(a.dtype, torch.float32))
     norms: Tensor = torch.linalg.vector_norm(flat(difference), dim=1)
     return norms
-
-
-def check_sharding(cell: nn.Module, solver: Solver, gradient: GradientEstimator) -> None:
-    """Raise if processes that share a cell would wait for one another."""
-    ends_early = isinstance(solver, Reversible) or getattr(solver, "tol", 0.0) > 0
-    if gradient.needs_recorded_solve and ends_early and is_sharded(cell):
-        raise ValueError(
-            "a cell that FSDP2 shards is evaluated equally often by all processes, or they hang: "
-            "with BackpropThroughSolver use Steps or tol=0, or shard the layer, "
-            f"fully_shard(layer), in the place of its cell, got {solver}"
-        )
 
 
 def check_parts(solver: Solver | None, gradient: GradientEstimator | None = None) -> None:

@@ -102,7 +102,8 @@ def exact_gradient(
     with torch.no_grad():  # a solver that autograd can record would keep all its evaluations
         solution = solver.solve(f, z_star.detach())
     at = Linearization(f, solution.z)
-    dual = adjoint.solve_linear(at.vjp, v)
+    with torch.no_grad():
+        dual = adjoint.solve_linear(at.vjp, v)
     gradient = pulled_back(at.value, wanted, dual.z)
     return ExactGradient(gradient, solution.z, solution.residual, dual.residual)
 

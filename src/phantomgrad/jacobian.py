@@ -16,7 +16,7 @@ _LINEARIZING = ContextVar("_LINEARIZING", default=False)
 
 @contextmanager
 def linearizing() -> Iterator[None]:
-    """Inside, ``f`` is evaluated for derivatives that a compiled evaluation does not have.
+    """Inside, cells are evaluated eagerly.
 
     A compiled backward pass has no second derivatives, and would compute the gradients of all
     weights at every vector-Jacobian product.

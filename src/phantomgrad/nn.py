@@ -90,7 +90,7 @@ def one_pass(*modules: nn.Module) -> Iterator[None]:
     outer = _CURRENT.value
     current = Pass({}, {}) if outer is None else outer.nested(outer.weights.copy())
     children = [child for module in modules for child in module.modules()]
-    if not any(map(is_sharded, modules)):
+    if not any(map(_is_sharded, modules)):
         for module in modules:
             share_weights(module)
         for child in children:
@@ -101,7 +101,7 @@ def one_pass(*modules: nn.Module) -> Iterator[None]:
         yield
 
 
-def is_sharded(module: nn.Module) -> bool:
+def _is_sharded(module: nn.Module) -> bool:
     """Return whether FSDP2 shards ``module`` or a part of it."""
     return any(hasattr(type(child), "unshard") for child in module.modules())
 

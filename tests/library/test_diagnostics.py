@@ -47,6 +47,13 @@ def test_exact_gradient_is_the_dense_one_with_its_residuals(affine, v):
     assert (loose.adjoint_residual > 1e-3).all()
 
 
+def test_any_solver_solves_the_adjoint_equation(affine, v):
+    wanted, start = (affine.weight, affine.bias), affine.zeros
+    reversible = pg.Reversible(max_evaluations=400, tol=1e-12)
+    found = pg.exact_gradient(affine, start, v, wanted, solver=TIGHT, adjoint=reversible)
+    assert relative_error(found.gradient, affine.exact_gradient(v)) < 1e-9
+
+
 @pytest.mark.parametrize("solver", [pg.FixedPoint(max_evaluations=60), pg.Steps(60)])
 def test_exact_gradient_records_one_evaluation(affine, v, solver):
     """Also where autograd could record the solve."""

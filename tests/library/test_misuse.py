@@ -21,7 +21,7 @@ from phantomgrad.models import (
 )
 from phantomgrad.nn import VariationalDropout
 from phantomgrad.packing import Packing
-from phantomgrad.solvers import LogNormalPoissonDepth, UniformDepth
+from phantomgrad.solvers import LogNormalPoissonDepth
 
 SOLVER, ADJOINT, UPG = pg.Broyden(), pg.ImplicitGradient(), pg.UnrolledPhantomGradient(5, 0.5)
 BPTT, FORWARD = pg.BackpropThroughSolver(), pg.ImplicitGradient(preconditioner="forward")
@@ -94,8 +94,6 @@ SOLVERS = [
     *((lambda n=n: pg.Steps(n), "n must") for n in (-1, 2.5, True)),
     (lambda: pg.Steps(2, damping=0.0), "damping must"),
     (lambda: pg.Steps(4, depth=8), "depth must return a number of steps when called, got 8"),
-    (lambda: UniformDepth(0, 3), "low must be at least 1"),
-    (lambda: UniformDepth(3, 2), "high must be at least 3"),
     (lambda: LogNormalPoissonDepth(0), "mean must be above 0"),
     (lambda: LogNormalPoissonDepth(4, sigma=-1), "sigma"),
     (

@@ -53,7 +53,10 @@ class GradientEstimator(ABC):
         return
 
     def adapt_solver(self, solver: Solver) -> Solver:
-        """Return ``solver`` as passes with a gradient need it; raise ``ValueError`` if unfit."""
+        """Return the solver of passes with a gradient: ``solver``, or a changed copy.
+
+        A ``ValueError`` says that this estimator cannot use it; a layer asks as soon as it is made.
+        """
         return solver
 
     def after(self, solution: Solution) -> Self:

@@ -7,7 +7,6 @@ from phantomgrad.solvers.fixed_point import (
     FixedPoint,
     LogNormalPoissonDepth,
     Steps,
-    UniformDepth,
 )
 from phantomgrad.solvers.gmres import GMRES
 from phantomgrad.solvers.iterative import Advance, IterativeSolver
@@ -28,5 +27,4 @@ __all__ = [
     "Solution",
     "Solver",
     "Steps",
-    "UniformDepth",
 ]

@@ -44,22 +44,6 @@ class FixedPoint(IterativeSolver):
 
 
 @dataclass(frozen=True)
-class UniformDepth:
-    """A number of steps from ``low`` to ``high``, each equally likely, drawn at each call."""
-
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        check_at_least("low", self.low, 1)  # of no step nothing is on the graph
-        check_at_least("high", self.high, self.low)
-
-    def __call__(self) -> int:
-        """Return a number drawn by torch's generator on the CPU."""
-        return int(torch.randint(self.low, self.high + 1, (), device="cpu"))
-
-
-@dataclass(frozen=True)
 class LogNormalPoissonDepth:
     r"""A number of steps with a heavy tail, drawn at each call (Geiping et al., 2025).
 
@@ -116,9 +100,8 @@ class Steps(Solver):
     Args:
         n: number of applications, at least 0.
         damping: :math:`\lambda`, in (0, 1]; 1 means no damping.
-        depth: returns n for a pass in training, such as ``UniformDepth(1, 15)`` or
-            ``LogNormalPoissonDepth(n - 1)``, of mean n; both are in ``phantomgrad.solvers``.
-            ``None`` for n itself.
+        depth: returns n for a pass in training, such as
+            ``phantomgrad.solvers.LogNormalPoissonDepth(n - 1)``, of mean n. ``None`` for n itself.
     """
 
     n: int

@@ -53,9 +53,9 @@ class IterativeSolver(Solver):
     stops with its best finite iterate and affects no other. Failure to converge is reported in the
     :class:`Solution`; only misuse raises.
 
-    ``a`` is a part of the rounding error of the first step, :math:`\text{eps}/64 \, \max(\|z_0\|,
-    \|f(z_0)\|)`: without it a sample whose equilibrium is zero would never converge. Residuals are
-    too small only if a float32 start is over 1e8 times larger than the equilibrium.
+    :math:`a = \text{eps}/64 \, \max(\|z_0\|, \|f(z_0)\|)` is far below the last digit of the first
+    step, so it changes no residual of ordinary size. It lets a sample converge whose equilibrium is
+    zero. Residuals are too small only if a float32 start is over 1e8 times the equilibrium.
 
     Args:
         max_evaluations: budget of evaluations of ``f``, including the one at the start.
@@ -180,7 +180,9 @@ class Progress:
         self._evaluations = torch.zeros(batch, dtype=torch.long, device=z0.device)
         self._active = torch.ones(batch, dtype=torch.bool, device=z0.device)
         self._cheap = cheap_to_read(z0)
-        self._none_stopped = self._cheap  # as far as can be read
+        # While Python sees that every sample is active, masks can be left out; on accelerators it
+        # never looks.
+        self._none_stopped = self._cheap
         self._any = AnyActive(z0)
         self._trace: list[Tensor] = []
 

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import pytest
 import torch
 from problems import TanhCell
 
@@ -33,20 +32,3 @@ def test_a_hook_sees_the_map_and_the_equilibrium_of_each_pass():
     handle.remove()
     layer(x)
     assert len(seen) == 3
-
-
-class Sharded(TanhCell):
-    """It looks as if FSDP2 had sharded it."""
-
-    def unshard(self):
-        pass
-
-
-@pytest.mark.parametrize("solver", [pg.FixedPoint(), pg.Reversible()])
-def test_recorded_solves_that_end_early_are_refused_for_a_sharded_cell(solver):
-    """Processes would evaluate it a different number of times, and wait for one another."""
-    x, upg = torch.randn(2, 4), pg.UnrolledPhantomGradient(2, 0.5)
-    with pytest.raises(ValueError, match="a cell that FSDP2 shards is evaluated equally often"):
-        pg.DEQ(Sharded(), solver, pg.BackpropThroughSolver())(x)
-    pg.DEQ(Sharded(), pg.FixedPoint(tol=0), pg.BackpropThroughSolver())(x).z.sum().backward()
-    pg.DEQ(Sharded(), solver, upg)(x).z.sum().backward()

@@ -15,7 +15,7 @@ TWO = (  # Several processes save after every tenth step, here at the first of t
     *("experiment=digits/one_step", "trainer=ddp", "trainer.devices=2"),
     *("trainer.max_epochs=6", "dataset.batch_size=180", "runtime.checkpoint.every_minutes=0"),
     "solver=steps",
-    "+solver.depth={_target_: phantomgrad.solvers.UniformDepth, low: 1, high: 9}",
+    "+solver.depth={_target_: phantomgrad.solvers.LogNormalPoissonDepth, mean: 4}",
 )
 
 
