@@ -7,9 +7,9 @@ python scripts/compare.py RUN RUN --figure compare.svg
 import argparse
 from pathlib import Path
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.compare import compare
 

@@ -7,9 +7,9 @@ python scripts/export_wandb.py table4 --online    sent at once, with a report of
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.export_wandb import main
 

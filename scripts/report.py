@@ -7,9 +7,9 @@ python scripts/report.py table4       one of them
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.report.command import main
 

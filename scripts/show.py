@@ -8,9 +8,9 @@ python scripts/show.py runs/digits/implicit/seed0 --config      and its configur
 import argparse
 from pathlib import Path
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.show import describe
 

@@ -8,9 +8,9 @@ python scripts/status.py --failed            failed runs and their errors
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.status import status
 

@@ -14,9 +14,9 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # Large pages for large tensors: a step of MDEQ-Tiny on the CPU has 600,000 page faults without.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.jobs.command_line import run_script
 from phantomgrad_suite.start import run_study

@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from phantomgrad_suite.process import start
+from phantomgrad_suite.brief_errors import brief_errors
 
-start()
+brief_errors()
 
 from phantomgrad_suite.released import verify
 

@@ -14,7 +14,7 @@ from torchmetrics import MeanMetric
 from phantomgrad.checks import check_at_least, check_choice, check_rate
 from phantomgrad.solvers.base import per_sample
 from phantomgrad_reasoners.puzzles import IGNORED, PuzzleBatch
-from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
+from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_process
 from phantomgrad_suite.tasks.base import Task
 
 

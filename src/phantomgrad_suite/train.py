@@ -22,9 +22,9 @@ from phantomgrad_suite.callbacks.compiled import CompiledCells
 from phantomgrad_suite.callbacks.cost import CostMeter, EvaluationTime, peak_memory
 from phantomgrad_suite.callbacks.curves import History
 from phantomgrad_suite.callbacks.weights import KeptWeights
+from phantomgrad_suite.checkpoint.distributed import explain_lost_worker
 from phantomgrad_suite.checkpoint.finite import Diverged, FiniteSteps
 from phantomgrad_suite.checkpoint.last import LastCheckpoint, Stopped
-from phantomgrad_suite.checkpoint.processes import explain_lost_worker
 from phantomgrad_suite.checkpoint.state import RunState
 from phantomgrad_suite.checkpoint.storage import WholeCheckpointIO, newest_intact, previous_of
 from phantomgrad_suite.cluster.slurm import slurm_environment

@@ -15,8 +15,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from phantomgrad.checks import check_at_least, check_not_negative
+from phantomgrad_suite.checkpoint.distributed import leave_signals_to_main_process
 from phantomgrad_suite.checkpoint.finite import check_finite
-from phantomgrad_suite.checkpoint.processes import leave_signals_to_main_process
 from phantomgrad_suite.checkpoint.state import is_resumable
 
 log = logging.getLogger(__name__)

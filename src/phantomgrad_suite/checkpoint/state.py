@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
+from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_process
 from phantomgrad_suite.runs.errors import UserError
 
 PROVENANCE, GENERATORS, LOADER = "provenance", "generators", "loader"

@@ -3,10 +3,12 @@
 No claim rests on a row that does not. On data without recorded baselines all rows count.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from phantomgrad_suite.report.catalogue import Entry
+from phantomgrad_suite.report.document import Section, section
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.metrics import Metric, metric_of
 from phantomgrad_suite.runs.records import Record, StudyRecord
@@ -66,3 +68,17 @@ def read_baselines(*archives: Archive | None) -> Baselines:
 def baseline_of(record: Record, baselines: Baselines) -> Baseline | None:
     """Return what a run must beat, if it is known."""
     return baselines.get((str(record.data.get("fingerprint", "")), record.result.metric))
+
+
+def tables(entry: Entry, records: Sequence[StudyRecord]) -> Iterator[Section]:
+    """Yield one section: a row for each predictor on each data set."""
+    rows = []
+    for record in records:
+        numbers = record.numbers
+        metric = metric_of(numbers["metric"])
+        rows += [
+            {"Data": numbers["data"]["name"], "Baseline": name, "Test": metric.heading}
+            | {"Score": metric.format(score)}
+            for name, score in numbers["scores"].items()
+        ]
+    yield section("", rows, words=3)

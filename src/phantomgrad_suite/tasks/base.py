@@ -17,8 +17,8 @@ from phantomgrad.checks import check_at_least, check_choice
 from phantomgrad.gradients import AdaptiveDamping
 from phantomgrad.solvers import IterativeSolver
 from phantomgrad_suite.callbacks.capture import layers_of
+from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_process
 from phantomgrad_suite.checkpoint.finite import check_finite
-from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
 from phantomgrad_suite.runs.errors import SettingError
 from phantomgrad_suite.runs.lengths import check_length, in_steps
 from phantomgrad_suite.tasks.regularisation import Regularisation, perturbed

@@ -10,7 +10,7 @@ from torchmetrics import MeanMetric
 from phantomgrad.checks import check_at_least, check_list
 from phantomgrad.models import Memory
 from phantomgrad.solvers import Solver
-from phantomgrad_suite.checkpoint.processes import of_all_processes, of_this_process
+from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_process
 from phantomgrad_suite.data.text.streams import Segments, TokenBatch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks.base import Task

@@ -6,7 +6,7 @@ import pytest
 from interruptions import assert_same_run
 from training import Started, finish_two, needs_gloo, start_two
 
-from phantomgrad_suite.checkpoint.processes import explain_lost_worker
+from phantomgrad_suite.checkpoint.distributed import explain_lost_worker
 from phantomgrad_suite.released import verify
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import read_record

@@ -36,7 +36,8 @@ def test_usage_and_mistakes(monkeypatch, capsys):
 
 
 def test_interrupt_ends_a_command_without_a_traceback():
-    program = "from phantomgrad_suite.process import start; start(); raise KeyboardInterrupt"
+    start = "from phantomgrad_suite.brief_errors import brief_errors; brief_errors()"
+    program = f"{start}; raise KeyboardInterrupt"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (found.returncode, found.stderr) == (-signal.SIGINT, b"interrupted\n")
 
@@ -44,4 +45,4 @@ def test_interrupt_ends_a_command_without_a_traceback():
 def test_every_script_of_a_user_starts_so():
     others = {"lock.py", "make_thumbnails.py"}
     for script in (REPOSITORY / "scripts").glob("*.py"):
-        assert ("\nstart()\n" in script.read_text()) == (script.name not in others), script
+        assert ("\nbrief_errors()\n" in script.read_text()) == (script.name not in others), script

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
+from phantomgrad_suite.report import baselines
 from phantomgrad_suite.report.catalogue import Entry
 from phantomgrad_suite.report.document import Section, Table
 from phantomgrad_suite.report.studies import (
-    baselines,
     costs,
     gradients,
     precision,
@@ -14,7 +14,7 @@ from phantomgrad_suite.report.studies import (
 from phantomgrad_suite.report.studies.parts import Records, checks
 
 STUDIES: dict[str, Callable[[Entry, Records], Iterator[Section]]] = {
-    "baselines": baselines.baselines,
+    "baselines": baselines.tables,
     "figure1": precision.synthetic,
     "figure4": precision.conditioning,
     "gradients": gradients.bench,

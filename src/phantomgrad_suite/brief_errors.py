@@ -1,4 +1,4 @@
-"""How each command ends at Ctrl-C, and at an error that its user can put right: in one line."""
+"""Commands end in one line at Ctrl-C, and at an error that their user can put right."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ from types import TracebackType
 from phantomgrad_suite.runs.errors import UserError
 
 
-def start() -> None:
-    """Report them so; the first line of each command, before its imports of seconds."""
+def brief_errors() -> None:
+    """Report errors so; the first line of each command, before imports that take seconds."""
     sys.excepthook = _report
 
 
