@@ -35,7 +35,7 @@ ONE_SIZE = $(if $(SCALE),$(error $@ has no smaller edition: leave out SCALE=$(SC
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {print "\n" substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' Makefile
-	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take about 29, 16, 0.7, 5 and 15 hours of a core (data: docs/data.md)."
+	@echo "SCALE=cpu shrinks tables 1, 3 and 4 (PPI), figures 2 and 3: they take about 29, 16, 0.7, 5 and 14 hours of a core (data: docs/data.md)."
 
 env: .venv/.ready ## Set up .venv (Python 3.11 to 3.14, everything pinned)
 
