@@ -30,12 +30,6 @@ def check_at_least(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
-def check_number(name: str, value: object) -> None:
-    """Raise unless ``value`` is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, float | int) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-
-
 def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in choices:
@@ -55,12 +49,6 @@ def check_integers(name: str, values: object) -> None:
     members = check_list(name, values)
     if not all(isinstance(v, int | Integral) and not isinstance(v, bool) for v in members):
         raise ValueError(f"{name} must hold integers, got {list(members)}")
-
-
-def check_several(name: str, values: object, least: int = 1) -> None:
-    """Raise unless ``values`` is a sequence with at least ``least`` different members."""
-    if len(set(check_list(name, values))) < least:
-        raise ValueError(f"{name} must hold at least {least} different values, got {values!r}")
 
 
 def check_rate(name: str, value: object) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_not_negative, check_several
+from phantomgrad.checks import check_at_least, check_not_negative
 from phantomgrad_reasoners.traces import (
     Row,
     StudyOfRun,
@@ -17,7 +17,7 @@ from phantomgrad_reasoners.traces import (
     by_set,
     share,
 )
-from phantomgrad_suite.studies.base import Findings, rounded
+from phantomgrad_suite.studies.base import Findings, check_values, rounded
 
 Rule = tuple[str, float]
 """A rule of halting (``fixed``, ``learned``, ``residual``, ``agreement``), and its setting."""
@@ -64,10 +64,10 @@ class Settling(StudyOfRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_several("thresholds", self.thresholds)
+        check_values("thresholds", self.thresholds)
         for threshold in self.thresholds:
             check_not_negative("thresholds", threshold)
-        check_several("agreeing", self.agreeing)
+        check_values("agreeing", self.agreeing)
         for answers in self.agreeing:
             check_at_least("agreeing", answers, 2)
         check_at_least("depth", self.depth, 2)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from phantomgrad.checks import check_at_least, check_damping, check_several
+from phantomgrad.checks import check_at_least, check_damping, check_list
 from phantomgrad.gradients.phantom import neumann_sums
 from phantomgrad_suite.runs.records import Check
 from phantomgrad_suite.studies.synthetic import SyntheticCell, check_synthetic
@@ -52,12 +52,18 @@ class Study(ABC):
                 check_at_least(name, value, 1)
             elif name in entries:
                 values = [value] if isinstance(setting.default, float) else value
-                check_several(name, values)
+                check_values(name, values)
                 for entry in values:
                     entries[name](entry)
 
     @abstractmethod
     def measure(self, seed: int, device: torch.device) -> Findings: ...
+
+
+def check_values(name: str, values: object) -> None:
+    """Raise unless ``values`` is a list that is not empty."""
+    if not check_list(name, values):
+        raise ValueError(f"{name} must hold at least one value, got {values!r}")
 
 
 def progress(items: Sequence[T]) -> Iterable[T]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from phantomgrad.checks import check_at_least, check_not_negative, check_number
+from phantomgrad.checks import check_at_least, check_not_negative
 from phantomgrad.deq import DEQ
 from phantomgrad.jacobian import jacobian_regularizer, spectral_regularizer
 from phantomgrad.solvers import IterativeSolver, Map
@@ -34,7 +34,6 @@ class Regularisation(ABC):
 
     def __post_init__(self) -> None:
         check_not_negative("weight", self.weight)
-        check_number("increase", self.increase)
         if not 0 <= self.frequency <= 1:
             raise ValueError(f"frequency must lie in [0, 1], got {self.frequency}")
         check_length("every", self.every, 1)
