@@ -14,11 +14,11 @@ from phantomgrad.checks import check_integers
 from phantomgrad.nn import Pass, entered
 from phantomgrad.packing import Packing
 from phantomgrad.solvers import Map, Reversible, Solution, Solver
-from phantomgrad.solvers.base import per_sample
+from phantomgrad.solvers.base import ParametricMap, per_sample
 
 
 @dataclass(frozen=True)
-class LayerMap:
+class LayerMap(ParametricMap):
     """The cell as a map of its state alone, ``f(z) = cell(z, *inputs, **keywords)``.
 
     ``z`` is one tensor, packed by ``packing``. A call runs in the current pass; ``held`` is the

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from phantomgrad.solvers.base import ParametricMap
+
 Map = Callable[[Tensor], Tensor]
 
 
@@ -79,14 +81,18 @@ class Counted:
         return len(self.points)
 
 
-class Parametric:
+class Parametric(ParametricMap):
     """A map ``f(z, *tensors)`` that knows its tensors, as that of a layer does."""
 
     def __init__(self, f: Callable[..., Tensor], *tensors: Tensor) -> None:
-        self.f, self.tensors = f, list(tensors)
+        self.f, self._tensors = f, list(tensors)
 
     def __call__(self, z: Tensor) -> Tensor:
-        return self.f(z, *self.tensors)
+        return self.f(z, *self._tensors)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return self._tensors
 
     def with_tensors(self, tensors: list[Tensor]) -> Parametric:
         return Parametric(self.f, *tensors)

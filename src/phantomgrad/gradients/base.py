@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from phantomgrad.context import recording
 from phantomgrad.jacobian import Linearization
 from phantomgrad.solvers import Map, Solution, Solver
-from phantomgrad.solvers.reversible import ParametricMap
+from phantomgrad.solvers.base import ParametricMap
 
 Report = Callable[[Solution], None]
 """Receives the result of an adjoint solve, during the backward pass."""
@@ -117,8 +117,7 @@ def attach_by_cotangent(
 
 def _is_frozen(f: Map, z: Tensor) -> bool:
     """Return whether ``f`` depends on nothing that gets a gradient, so that none is computed."""
-    known: object = f
-    if not isinstance(known, ParametricMap) or known.tensors:
+    if not isinstance(f, ParametricMap) or f.tensors:
         return False
     return not f(z.detach()).requires_grad
 

@@ -20,6 +20,23 @@ It must not modify its argument, which the solver still needs.
 _S = TypeVar("_S", bound=Any)
 
 
+class ParametricMap(ABC):
+    """A :data:`Map` that knows the differentiable tensors it uses, as that of a layer does."""
+
+    @abstractmethod
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return the next state."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """The tensors."""
+
+    @abstractmethod
+    def with_tensors(self, tensors: list[Tensor]) -> Map:
+        """Return the map with others in their place, callable at any time and in any thread."""
+
+
 class Inverse(NamedTuple):
     r"""An estimate of :math:`(I - J)^{-1}` that a solve leaves, one matrix for each sample.
 

@@ -1,7 +1,7 @@
 """The reversible solver: backpropagation through iterates that are not stored."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,20 +10,8 @@ from torch.linalg import vector_norm
 from phantomgrad.checks import check_rate
 from phantomgrad.context import readable
 from phantomgrad.precision import autocast_settings, widest_dtype, working_dtype
-from phantomgrad.solvers.base import Map, Solution, check_start, evaluate, layout
+from phantomgrad.solvers.base import Map, ParametricMap, Solution, check_start, evaluate, layout
 from phantomgrad.solvers.iterative import Advance, IterativeSolver, Progress, search
-
-
-@runtime_checkable
-class ParametricMap(Protocol):
-    """A map that knows the differentiable tensors it closes over, as that of a layer does."""
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The tensors."""
-
-    def with_tensors(self, tensors: list[Tensor]) -> Map:
-        """Return the map with others in their place, callable at any time and in any thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +88,14 @@ class Reversible(IterativeSolver):
         half = z0.dtype in (torch.float16, torch.bfloat16)
         wide = torch.float32 if half else widest_dtype(z0.device)
         if torch.is_grad_enabled() and readable(z0):
-            known: object = f
-            if not isinstance(known, ParametricMap):
+            if not isinstance(f, ParametricMap):
                 raise TypeError(
                     "Reversible differentiates the map of a DEQ, whose tensors it knows, got "
                     f"{type(f).__name__}: use a layer, FixedPoint, or torch.no_grad()"
                 )
-            run = _RecordedSolve(self, known, z0, wide)
+            run = _RecordedSolve(self, f, z0, wide)
             solution, before = run.forward()
-            z = _Reconstructed.apply(run, solution.z, before, z0, *known.tensors)
+            z = _Reconstructed.apply(run, solution.z, before, z0, *f.tensors)
         else:
             solution = search(self, lambda z: f(z.to(z0.dtype)), z0.to(wide))
             z = solution.z.to(z0.dtype)
