@@ -1,4 +1,4 @@
-"""Seconds of epochs, steps and their phases, and peak memory."""
+"""Seconds of epochs, of training steps and of an evaluation of f, and peak memory."""
 
 import gc
 import resource
@@ -22,10 +22,10 @@ from phantomgrad_suite.callbacks.capture import detached, watch
 
 
 class CostMeter(Callback):
-    """Measures epochs, steps, and their forward and backward passes, in seconds.
+    """Measures epochs and training steps, in seconds.
 
-    ``step_cpu`` and ``epoch_cpu`` are CPU seconds, to which other processes do not add. CUDA events
-    are read once an epoch, so that measuring does not wait for the device.
+    ``step_cpu`` and ``epoch_cpu`` are CPU seconds, to which other processes do not add. The phases
+    of a step are measured by the throughput study, on a machine that does nothing else.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,6 @@ class CostMeter(Callback):
         self._seconds: dict[str, float] = defaultdict(float)  # of the run, by phase
         self._counts: dict[str, int] = defaultdict(int)
         self._epoch: dict[str, float] = defaultdict(float)  # of this epoch, by phase
-        self._marks: list[list[Any]] = []  # of each step of this epoch
         self._clocks = _clocks()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -50,17 +49,10 @@ class CostMeter(Callback):
         self._epoch.clear()
         self._clocks = _clocks()
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._marks.append([_mark(pl_module.device)])
+    def on_train_batch_start(self, *_: Any) -> None:
         self._step_cpu = time.process_time()
 
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._marks[-1].append(_mark(pl_module.device))
-
-    on_after_backward = on_before_backward
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._marks[-1].append(_mark(pl_module.device))
+    def on_train_batch_end(self, *_: Any) -> None:
         self._epoch["step_cpu"] += time.process_time() - self._step_cpu
         self._counts["step_cpu"] += 1
 
@@ -97,13 +89,7 @@ class CostMeter(Callback):
         self._clocks, self.earlier = _clocks(), state_dict["total"]
 
     def _read(self) -> None:
-        """Add up the marks and clocks since the last reading."""
-        for start, loss, gradient, end in self._marks:
-            phases = {"forward": (start, loss), "backward": (loss, gradient), "step": (start, end)}
-            for name, (first, last) in phases.items():
-                self._epoch[name] += _seconds(first, last)
-                self._counts[name] += 1
-        self._marks.clear()
+        """Add up the clocks since the last reading."""
         before, self._clocks = self._clocks, _clocks()
         for name, now in self._clocks.items():
             self._epoch[name] += now - before[name]
@@ -150,31 +136,23 @@ def evaluation_seconds(f: LayerMap, z: Tensor) -> float:
     It is the third one: the first draws masks, the second may compile.
     """
     cuda = z.device.type == "cuda"
+
+    def clock() -> float:
+        if not cuda:
+            return time.process_time()
+        torch.cuda.synchronize(z.device)
+        return time.perf_counter()
+
     with torch.random.fork_rng([z.device] if cuda else []), one_pass(f.cell):
         f(z)
         f(z)
-        start = _mark(z.device) if cuda else time.process_time()
+        start = clock()
         f(z)
-        return _seconds(start, _mark(z.device) if cuda else time.process_time())
+        return clock() - start
 
 
 def _clocks() -> dict[str, float]:
     return {"epoch": time.perf_counter(), "epoch_cpu": time.process_time()}
-
-
-def _mark(device: torch.device) -> Any:
-    if device.type != "cuda":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
-
-
-def _seconds(start: Any, end: Any) -> float:
-    if isinstance(end, float):
-        return float(end - start)
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1000
 
 
 def peak_memory(device: torch.device) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from phantomgrad_suite.runs.errors import SettingError
 from phantomgrad_suite.runs.records import Result
 
 _COSTS = (
-    *("seconds/step", "seconds/step_cpu", "seconds/f", "seconds/f_cpu"),
+    *("seconds/step_cpu", "seconds/f", "seconds/f_cpu"),
     *("solver/evaluations", "adjoint/evaluations"),
 )
 _EVALUATED = ("test/", "validation/")

@@ -1,6 +1,5 @@
-"""The cost meter, with a clock that the tests set, and peak memory."""
+"""The cost meter, with a clock that the tests set, and the time of an evaluation."""
 
-import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -31,21 +30,15 @@ class Run:
         self.logged.append(values)
 
     def epoch(self, meter, *steps):
-        """Steps of these seconds of forward, backward and the rest; 10 seconds of evaluation."""
-        module = self
-        trainer = None
+        """Steps of these seconds, a second apart; then 10 seconds of evaluation."""
         meter.on_train_epoch_start()
-        for forward, backward, rest in steps:
-            self.now += 1  # between the steps
-            meter.on_train_batch_start(trainer, module)
-            self.now += forward
-            meter.on_before_backward(trainer, module)
-            self.now += backward
-            meter.on_after_backward(trainer, module)
-            self.now += rest
-            meter.on_train_batch_end(trainer, module)
+        for seconds in steps:
+            self.now += 1
+            meter.on_train_batch_start()
+            self.now += seconds
+            meter.on_train_batch_end()
         self.now += 10
-        meter.on_train_epoch_end(trainer, module)
+        meter.on_train_epoch_end(None, self)
 
 
 @pytest.fixture
@@ -56,46 +49,18 @@ def run(monkeypatch):
     return run
 
 
-def test_phases_of_a_step_add_up(run):
+def test_steps_and_epochs_add_up(run):
     """The means are over all steps and epochs; the logged values are sums over an epoch."""
     meter = CostMeter()
     assert meter.cpu_over_wall() is None
-    run.epoch(meter, (2.0, 3.0, 4.0), (4.0, 5.0, 6.0))
+    run.epoch(meter, 9.0, 15.0)
     assert meter.cpu_over_wall() == pytest.approx(0.5)
-    means = {"forward": 3, "backward": 4, "step": 12, "epoch": 36}
-    means |= {"step_cpu": 6, "epoch_cpu": 18}
-    assert meter.means() == pytest.approx(means)
-    totals = {"forward": 6, "backward": 8, "step": 24, "epoch": 36}
-    totals |= {"step_cpu": 12, "epoch_cpu": 18}
+    assert meter.means() == pytest.approx({"epoch": 36, "epoch_cpu": 18, "step_cpu": 6})
+    totals = {"epoch": 36, "epoch_cpu": 18, "step_cpu": 12}
     assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in totals.items()})]
-    run.epoch(meter, (9.0, 1.0, 1.0))
-    means = meter.means()
-    assert (means["forward"], means["epoch"]) == pytest.approx((5, (36 + 22) / 2))
-
-
-def test_accelerator_is_read_once_an_epoch(run, monkeypatch):
-    """Events bracket the phases, so that no step waits for the device."""
-    waits = []
-
-    class Event:
-        def __init__(self, *, enable_timing):
-            assert enable_timing
-
-        def record(self):
-            pass
-
-        def synchronize(self):
-            waits.append(len(run.logged))
-            assert run.now == math.inf  # the evaluation is over
-
-        def elapsed_time(self, other):
-            return 1500.0
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    meter, run.device = CostMeter(), torch.device("cuda")
-    run.epoch(meter, (1.0, 1.0, math.inf))
-    assert waits
-    assert meter.means()["forward"] == pytest.approx(1.5)
+    run.epoch(meter, 11.0)
+    assert meter.means()["epoch"] == pytest.approx((36 + 22) / 2)
+    assert meter.means()["step_cpu"] == pytest.approx((4.5 + 7.5 + 5.5) / 3)
 
 
 class Slow(nn.Module):
