@@ -120,7 +120,7 @@ class _RecordedSolve:
                 "Reversible is not recorded in a transform of torch.func: use FixedPoint"
             ) from error
         self._f = f.with_tensors(self._leaves)
-        self._check_tensors(z0.detach())
+        self._check_tensors(f, z0)
         self._start = z = self.flatten(z0.detach().clone())  # the caller may change z0
         self._steps = torch.zeros(len(z), dtype=torch.long, device=z.device)  # to the best iterate
         generator = torch.Generator(z.device).manual_seed(0)
@@ -128,14 +128,13 @@ class _RecordedSolve:
         self._projections: list[Tensor] = []
         self._tol = max(solver.backward_tol, torch.finfo(working_dtype(z0)).eps / 2)
 
-    def _check_tensors(self, z0: Tensor) -> None:
-        """Raise if ``f`` has a graph when ``z0`` and the leaves are constants."""
-        for leaf in self._leaves:
-            leaf.requires_grad_(False)
-        recorded = evaluate(self._f, z0).requires_grad
-        for leaf in self._leaves:
-            leaf.requires_grad_()
-        if recorded:
+    def _check_tensors(self, f: ParametricMap, z0: Tensor) -> None:
+        """Raise if ``f(z)`` needs a gradient though its tensors do not: something else in it does.
+
+        On a copy of its own, since a cell may keep what it computes.
+        """
+        constant = f.with_tensors([t.detach() for t in f.tensors])
+        if evaluate(constant, z0.detach()).requires_grad:
             raise ValueError(
                 "f(z) has a graph of its own (torch.enable_grad), or that of a tensor that is "
                 "neither a parameter of the cell nor an input of the layer, which Reversible "

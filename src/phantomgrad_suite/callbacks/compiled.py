@@ -12,7 +12,9 @@ from phantomgrad.deq import DEQ
 from phantomgrad.models.mdeq import MDEQCell
 from phantomgrad.solvers import Map
 from phantomgrad_suite.callbacks.capture import layers_of, watch
+from phantomgrad_suite.runs.errors import SettingError
 
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _RECORDED = {MDEQCell}  # the cells that save time in recorded evaluations as well
 
 log = logging.getLogger(__name__)
@@ -21,8 +23,8 @@ log = logging.getLogger(__name__)
 class CompiledCells(Callback):
     """Compiles evaluations of f after the first training step, for batches of its size.
 
-    Compiled evaluations differ from eager ones by rounding, so a resumed run is compiled from its
-    first step.
+    Compiled evaluations differ from eager ones by rounding. So a run that is resumed is compiled
+    from its first step on, as it would be without interruption; another setting is a warning.
 
     Args:
         setting: ``runtime.compile``: ``True``, or a mode of ``torch.compile``; else nothing is
@@ -31,6 +33,10 @@ class CompiledCells(Callback):
 
     def __init__(self, setting: bool | str | None) -> None:
         self._wanted = "default" if setting is True else setting or None
+        if self._wanted not in (None, *_MODES):
+            raise SettingError(
+                f"runtime.compile must be true, false or one of {', '.join(_MODES)}, got {setting}"
+            )
         self.mode: str | None = None
         """With which the cells are compiled; ``None`` if they are not."""
         self._batches: list[int | None] = []  # that each layer is compiled for, once known
@@ -38,17 +44,23 @@ class CompiledCells(Callback):
         self._seen: dict[DEQ, int | None] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": self._batches}
+        return {"mode": self._wanted, "batches": self._batches}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._batches = state_dict["batches"]
+        if self._batches and state_dict["mode"] != self._wanted:
+            log.warning(
+                "runtime.compile was %s until this run was interrupted, and is %s now: the results "
+                "differ by rounding from those of a run without interruption",
+                *(mode or "false" for mode in (state_dict["mode"], self._wanted)),
+            )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._batches:
             self._compile(pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if self._wanted and not self._batches:
+        if not self._batches:
             self._hooks = watch(pl_module, self._keep)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:

@@ -99,7 +99,7 @@ class EvaluationTime(Callback):
     """Logs the seconds of one evaluation of f, once an epoch: a unit for times of this machine.
 
     It is measured at the equilibria of the epoch's second batch, if there are two, after its step:
-    the first step of a run decides whether f is compiled. It is the sum over all layers, in CPU
+    f is compiled after the first step of a run. It is the sum over all layers, in CPU
     seconds (``seconds/f_cpu``), or on CUDA in seconds of the device (``seconds/f``).
     The run is not changed. A :class:`CostMeter` must come before, so that the step has ended.
     """

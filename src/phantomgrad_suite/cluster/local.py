@@ -105,6 +105,11 @@ def _slots(commands: Sequence[Command], jobs: Any, gpus: Sequence[str]) -> int:
     needed = _gpus_of_a_slot(commands) if gpus else 0
     if needed > len(gpus):
         raise UserError(f"a row needs trainer.devices={needed} GPUs, this machine has {len(gpus)}")
+    if jobs and needed > 1 and jobs * needed > len(gpus):
+        raise UserError(
+            f"runtime.cluster.jobs={jobs} runs of {needed} GPUs need {jobs * needed}, this machine "
+            f"has {len(gpus)}"
+        )
     cores = len(os.sched_getaffinity(0)) if _FORKS else os.cpu_count() or 1
     return jobs or (len(gpus) // needed if needed else cores)
 

@@ -166,14 +166,19 @@ def _along_training(lines: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Section
 def _summaries(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield mean, least and largest value of each cosine and radius that runs have measured.
 
-    They are over runs and steps with an exact gradient.
+    They are over runs and steps, those of cosines over steps with an exact gradient.
     """
     estimators = sorted(estimators_of(records[0]).items(), key=itemgetter(1))
     labels = {f"precision/{key}/cosine": f"cosine of {found.name}" for key, found in estimators}
     for curve, label in {**labels, **_RADII}.items():
-        v = by_epoch([exact_part(run, curve) for run in records]).stack().dropna()
+        part = _measured if curve in _RADII else exact_part
+        v = by_epoch([part(run, curve) for run in records]).stack().dropna()
         if len(v):
             yield label, f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})"
+
+
+def _measured(record: Record, name: str) -> list[float | None]:
+    return list(record.curves.get(name, []))
 
 
 def exact_part(record: Record, name: str) -> list[float | None]:

@@ -131,6 +131,19 @@ class Foreign(TanhCell):
         return super().forward(z, x) * self.bound[0]
 
 
+class Caching(TanhCell):
+    """It computes a weight once, in the first evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.cached = None
+
+    def forward(self, z, x):
+        if self.cached is None:
+            self.cached = self.linear.weight / 2
+        return torch.tanh(z @ self.cached + x)
+
+
 def test_no_gradient_is_lost_silently():
     x = torch.randn(3, 4)
     with pytest.raises(ValueError, match="neither a parameter of the cell nor an input"):
@@ -145,6 +158,8 @@ def test_no_gradient_is_lost_silently():
         cell.linear.bias.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        pg.DEQ(Caching(), reversible(9), BPTT)(x).z.sum().backward()
 
 
 class Energy(nn.Module):

@@ -87,6 +87,13 @@ def test_settings_out_of_range_are_refused(stand_in, monkeypatch, jobs, devices,
         run_all(commands(0, gpu=True, devices=devices), settings("local", jobs=jobs), stand_in)
 
 
+def test_more_runs_of_several_gpus_than_there_are_gpus_are_refused(stand_in, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    both = commands(0, 0, gpu=True, devices=2)
+    with pytest.raises(UserError, match=r"jobs=2 runs of 2 GPUs need 4, this machine has 3"):
+        run_all(both, settings("local", jobs=2), stand_in)
+
+
 def test_rows_on_several_nodes_are_refused(stand_in):
     with pytest.raises(
         UserError, match=r"has one node, a row has trainer.num_nodes=2: use cluster=slurm"

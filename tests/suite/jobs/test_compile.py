@@ -7,6 +7,9 @@ import pytest
 import torch
 from interruptions import assert_same_run, interrupted, untimed
 
+from phantomgrad_suite.callbacks.compiled import CompiledCells
+from phantomgrad_suite.runs.errors import SettingError
+
 SHORT = (
     *("experiment=digits/upg_k5_d0.5", "trainer.max_epochs=1", "solver.max_evaluations=3"),
     *("+trainer.limit_train_batches=3", "+trainer.limit_val_batches=1"),
@@ -64,3 +67,16 @@ def test_resumed_run_is_compiled_from_its_first_step(workplace, monkeypatch):
     plain = workplace.train(*here, "runtime.compile=false", "runtime.paths.runs=plain")
     with pytest.raises(AssertionError):
         assert_same_run(folder, plain)
+
+
+def test_another_setting_is_a_warning_when_a_run_is_resumed(caplog):
+    before = CompiledCells(True)
+    before.load_state_dict({"mode": "default", "batches": [4]})
+    assert not caplog.messages
+    CompiledCells(False).load_state_dict(before.state_dict())
+    assert "runtime.compile was default until this run was interrupted, and is false" in caplog.text
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(SettingError, match=r"must be true, false or one of default, .*, got auto"):
+        CompiledCells("auto")

@@ -172,7 +172,11 @@ def test_a_study_of_your_own_shows_its_checks(results):
     checks = [Check.above("up", 2.0, 1.0)]
     results.write(published("figure1/tanh", row="mine/study", checks=checks))
     assert results.report() == 0
+    results.add("mine/run", "seed0", [0.7])
+    results.add("cpu/mine/run", "seed0", [0.6])
+    assert results.report() == 0
     table = (results.path / "tables" / "mine.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"\b[67]0\.0\b", table)) == 4  # best and last of the runs, beside it
     assert re.search(r"\| mine/study \| up +\| +2 \| +1 \| +holds", table)
 
 
@@ -181,7 +185,7 @@ def test_publishing_copies_what_differs_and_was_made_from_a_clean_checkout(resul
         publish(yours.path, results.path)
     for folder in (results, yours):
         folder.add(ROW, "seed0", [0.8])
-        diverged = {"step": 3, "epoch": 1, "reason": "NaN"}
+        diverged = {"step": 3, "epoch": 1, "reason": "NaN", "loss": float("nan")}
         folder.add(ROW, "seed9", [], diverged=diverged, result=Result.missing("accuracy", "max"))
     assert publish(yours.path, results.path) == []
     yours.add(ROW, "seed1", [0.9])

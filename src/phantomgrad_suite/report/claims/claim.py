@@ -52,7 +52,8 @@ class RunsClaim(Claim):
 
     ``a`` and ``b`` are rows, whose mean within a seed is compared; without ``b`` it is 0. ``folds``
     is their number, 0 without any. The power is stated for ``effect``, the paper's difference.
-    ``margin`` is that of the test, if it is not that of all claims.
+    ``margin`` is that of the test, if it is not that of all claims. Rows that ``may_fail``, since
+    the claim says that they are bad, need not beat a baseline.
     """
 
     a: tuple[str, ...]
@@ -63,9 +64,14 @@ class RunsClaim(Claim):
     folds: int = 0
     effect: float | None = None
     margin: float | None = None
+    may_fail: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_known("quantity", self.quantity, QUANTITIES)
+        for row in self.may_fail:
+            _check_known("may_fail", row, self.rows)
+        if self.quantity == "diverged" and self.test != "fails_more":
+            raise ValueError(f"quantity=diverged needs test=fails_more, got {self.test}")
         _check_known("test", self.test, TESTS)
         if self.b and len(self.b) != len(self.a):
             raise ValueError(f"b must have as many rows as a ({len(self.a)}), got {len(self.b)}")
@@ -131,6 +137,6 @@ def _claim(item: dict[str, Any]) -> Claim:
         return Untestable(**content)
     if "study" in item:
         return SpeedClaim(**content)
-    for side in {"a", "b"} & item.keys():  # one row or a list
+    for side in {"a", "b", "may_fail"} & item.keys():  # one row or a list
         content[side] = tuple(item[side]) if isinstance(item[side], list) else (item[side],)
     return RunsClaim(**content)

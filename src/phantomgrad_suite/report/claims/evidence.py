@@ -122,7 +122,8 @@ def evidence_of_runs(
         return _failures(claim, runs, baselines, awaited, level)
     compared = Comparison(claim, runs, margin if claim.margin is None else claim.margin)
     reason = awaited if len(compared.values) < _EARLY else ""
-    reason = reason or _diverged(runs) or _untrained(claim.rows, claim, runs, baselines)
+    trained = [row for row in claim.rows if row not in claim.may_fail]
+    reason = reason or _diverged(runs) or _untrained(trained, claim, runs, baselines)
     evidence = compared.evidence(reason or compared.unspread())
     if evidence.reason:
         return evidence
@@ -180,6 +181,8 @@ def _failures(
     which = QUANTITIES[claim.quantity].trained_by
 
     def failed(run: Record) -> bool:
+        if claim.quantity == "diverged":
+            return bool(run.diverged)
         baseline = baseline_of(run, baselines)
         beaten = baseline is None or baseline.is_beaten_by(getattr(run.result, which))
         return bool(run.diverged) or not beaten

@@ -86,6 +86,7 @@ QUANTITIES: dict[str, Quantity] = {
     "last": _result(lambda run, _: in_points(run, run.result.last)),
     "best": _result(lambda run, _: in_points(run, run.result.best), trained_by="best"),
     "at_equal_evaluations": _result(_at_equal_evaluations),
+    "diverged": Quantity(lambda run, _: float(bool(run.diverged))),
     "train_loss_last": Quantity(
         lambda run, _: 100 * float(curve(run, "train/loss")[-1]), has_margin=True, decimals=2
     ),

@@ -20,5 +20,5 @@ def plots_of(table: Table) -> list[Plot]:
     """Return the figures of a table, none without its records."""
     if not table.studies and table.runs.empty:
         return []
-    default = [] if table.studies else [run_figures.along_cost]
+    default = [] if table.runs.empty else [run_figures.along_cost]
     return [plot for make in MAKERS.get(table.key, default) for plot in make(table)]

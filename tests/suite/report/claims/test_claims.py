@@ -13,6 +13,7 @@ from phantomgrad_suite.report.claims.claims_table import judge, table_of_claims
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
 from phantomgrad_suite.report.document import markdown
 from phantomgrad_suite.runs.configs import choices
+from phantomgrad_suite.runs.plan import expected
 
 CLAIMS = """\
 margin: 1.0
@@ -212,6 +213,8 @@ def test_the_rows_of_our_claims_are_experiments():
     rows = {row for claim in our_claims() if isinstance(claim, RunsClaim) for row in claim.rows}
     files = {row.removeprefix("cpu/") for row in rows if "figure3" not in row}
     assert files - {*choices("experiment")} == set()
+    swept = {row for row, _ in expected(REPOSITORY / "configs", "cpu/figure3")}
+    assert {row for row in rows if row.startswith("cpu/figure3")} <= swept
 
 
 def test_our_claims_keep_to_what_their_tests_compare():
@@ -224,7 +227,7 @@ def test_our_claims_keep_to_what_their_tests_compare():
             if claim.test in ("fails_more", "varies_more"):
                 assert (len(claim.a), len(claim.b), claim.folds) == (1, 1, 0), claim
             if claim.test == "fails_more":
-                assert claim.quantity in ("last", "best"), claim
+                assert claim.quantity in ("last", "best", "diverged"), claim
 
 
 def test_our_page_of_claims_is_that_of_our_records():

@@ -152,6 +152,27 @@ def test_runs_that_diverge_or_do_not_beat_the_baseline_fail():
     assert reason(asked, rows, must_beat(0.5)) == "9 of 10 runs"
 
 
+def test_failures_may_be_divergences_alone():
+    """The row to compare with must have trained all the same."""
+    rows = {"a": seeds(0.9, 0.1, 0.9), "b": seeds(0.9, 0.9, 0.1)}
+    rows["a"][0, 0] = diverged(rows["a"][0, 0])
+    asked = claim(test="fails_more", quantity="diverged")
+    assert judged(asked, rows, must_beat(0.5)).ours == "1 of 3 against 0 of 3 failed"
+    assert "b is no better than the baseline" in reason(asked, rows, must_beat(0.7))
+    with pytest.raises(ValueError, match="quantity=diverged needs test=fails_more, got greater"):
+        claim(quantity="diverged")
+
+
+def test_a_row_that_is_said_to_be_bad_may_be_below_the_baseline():
+    rows = {"a": seeds(0.9, 0.91, 0.92), "b": seeds(0.1, 0.11, 0.13)}
+    assert "b is no better than the baseline" in reason(claim(), rows, must_beat(0.5))
+    assert verdict(judged(claim(may_fail=("b",)), rows, must_beat(0.5))) == Verdict.HOLDS
+    worse = claim(a=("b",), b=("a",), may_fail=("b",))
+    assert "a is no better than the baseline" in reason(worse, rows, must_beat(0.95))
+    with pytest.raises(ValueError, match="may_fail must be one of a, b, got 'c'"):
+        claim(may_fail=("c",))
+
+
 def test_spreads_are_shown_as_standard_deviations():
     a, b = [0.5, 0.7, 0.9], [0.81, 0.80, 0.79]
     found = judged(claim(test="varies_more"), {"a": seeds(*a), "b": seeds(*b)})
