@@ -16,6 +16,7 @@ from phantomgrad.diagnostics import estimated_gradient
 from phantomgrad.gradients import GradientEstimator
 from phantomgrad.jacobian import pulled_back
 from phantomgrad.solvers import Map, Solution, Solver
+from phantomgrad.solvers.base import ParametricMap
 from phantomgrad_suite.callbacks.capture import Pass, watch
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.trained import configuration, read_released
@@ -66,7 +67,7 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Driven:
+class Driven(ParametricMap):
     """``F(h, u)`` as a map of h, with u as what gets a gradient."""
 
     cell: SyntheticCell

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -68,8 +69,8 @@ def test_rows_that_need_different_numbers_of_gpus_share_none(
     stand_in, contexts, monkeypatch, capsys
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    both = [*commands(0, gpu=True, devices=2), *commands(0, gpu=True, devices=1)]
-    run_all(both, settings("local"), stand_in)
+    two, one = commands(0, 0, gpu=True, devices=2)
+    run_all([two, replace(one, devices=1)], settings("local"), stand_in)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert {line.partition("] ")[2].split()[2] for line in lines} == {"0,1", "2"}
 
