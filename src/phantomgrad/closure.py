@@ -150,10 +150,11 @@ def _call_note(cell: nn.Module, z0: Any, inputs: Sequence[Any], keywords: Mappin
     return (
         f"{type(cell).__name__}, with parameters in {', '.join(sorted(dtypes)) or 'no dtype'}, "
         f"was called as cell(z, *inputs, **keywords) with z: {z}; inputs: {given}; "
-        f"keywords: {named}. All keywords go to the cell: to change a setting of the solver for "
-        "one call, pass solver=dataclasses.replace(layer.solver, ...). z has the shape of z0, by "
-        "default that of the first input, whose width is then that of the state; the cell returns "
-        "only the next z. Several states are a tuple z0=(a, b), not their packed solution.z."
+        f"keywords: {named}. z has the shape of z0, by default that of the first input, whose "
+        "width is then that of the state; the cell returns only the next z. All keywords go to "
+        "the cell: to change a setting of the solver for one call, pass "
+        "solver=dataclasses.replace(layer.solver, ...). Several states are a tuple z0=(a, b), not "
+        "their packed solution.z."
     )
 
 

@@ -199,7 +199,13 @@ class DEQ(nn.Module):
             return states
         gradient, report = self.gradient.after(solution), partial(self._keep, "last_adjoint")
         *earlier, z = states
-        return [*(gradient.attach(f, z) for z in earlier), gradient.attach(f, z, report)]
+        attached = [*(gradient.attach(f, z) for z in earlier), gradient.attach(f, z, report)]
+        if wrong := [tuple(a.shape) for a in attached if a.shape != z.shape]:
+            raise ValueError(
+                f"attach of {type(gradient).__name__} must return a tensor of the shape of z_star, "
+                f"{tuple(z.shape)}, got {wrong[0]}"
+            )
+        return attached
 
     def _check_map(self, f: Map, z: Tensor) -> None:
         if readable(z) and (len(z) > 1 or self.coupled):  # one sample alone cannot show mixing

@@ -67,13 +67,15 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     known = origin(config, identity)  # Hydra resolves references where it builds an object
     data = prepare(config)
     task, described = build_task(config, data), data.facts()
+    if "fingerprint" not in described:
+        raise SettingError(f"facts() of {type(data).__name__} must have a fingerprint of the data")
     if "tune" in config.runtime:
         check_search(config, data, task)
     facts = {
         **known,
         "changes": [*identity.changes],
         "command": command_line(HydraConfig.get()),
-        "data": described.get("fingerprint"),
+        "data": described["fingerprint"],
     }
     history, cost, state = History(), CostMeter(), RunState(facts)
     checkpoint: LastCheckpoint = build(

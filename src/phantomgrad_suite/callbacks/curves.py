@@ -63,7 +63,10 @@ class History(Series):
             _check_metric(found, pl_module.metric)
         else:  # Lightning keeps the values of the last evaluation
             if (self.epochs + 1) % (trainer.check_val_every_n_epoch or 1) == 0:
-                raise SettingError("an epoch ended without its evaluation: train a whole epoch")
+                raise SettingError(
+                    "an epoch ended without its evaluation: train a whole epoch, which "
+                    "+trainer.limit_train_batches=5 shortens"
+                )
             found = {n: value for n, value in found.items() if not n.startswith(_EVALUATED)}
         self.keep(found)
         self._evaluated = False

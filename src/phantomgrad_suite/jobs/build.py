@@ -57,9 +57,16 @@ def refused(what: str) -> Iterator[None]:
             raise cause from error
         if isinstance(cause, UserError):
             raise SettingError(str(cause)) from error
-        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
-        drop = f"; if the row sets it, ~<group>.{unknown[1]} drops it" if unknown else ""
-        raise SettingError(f"{what}: {_reason(cause)}{drop}") from error
+        raise SettingError(f"{what}: {_reason(cause)}{_how_to_drop(error, cause)}") from error
+
+
+def _how_to_drop(error: Exception, cause: BaseException) -> str:
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
+    built = re.search(r"full_key: ([\w.]+)", str(error))  # model.gradient
+    if not (unknown and built):
+        return ""
+    group = built[1].replace("gradient.solver", "adjoint").rpartition(".")[2]
+    return f"; if the row sets it, '~{group}.{unknown[1]}' drops it"
 
 
 def _reason(error: BaseException) -> str:

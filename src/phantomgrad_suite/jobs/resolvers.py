@@ -11,24 +11,24 @@ from omegaconf import DictConfig, OmegaConf
 
 from phantomgrad_suite.runs.configs import CONFIGS
 
-_METHODS = {
-    "BackpropThroughSolver": "BPTT",
-    "ImplicitGradient": "Implicit",
-    "NeumannPhantomGradient": "NPG",
-    "UnrolledPhantomGradient": "UPG",
-}
+_PHANTOM = {"NeumannPhantomGradient": "NPG", "UnrolledPhantomGradient": "UPG"}
+_OTHERS = {"BackpropThroughSolver": "BPTT", "ImplicitGradient": "Implicit"}
 
 
 def _method(*, _root_: DictConfig) -> str:
     """Return how tables name the gradient of a run: ``Implicit``, ``JR + UPG A(5, 0.8)``."""
     gradient = _root_.gradient
     kind = str(gradient._target_).rpartition(".")[2]
-    name, steps, damping = _METHODS.get(kind, kind), gradient.get("steps"), gradient.get("damping")
-    if (name, steps, damping) == ("UPG", 1, 1.0):
-        name = "One-step"
-    elif steps is not None:
-        name += f" A({steps}, {damping if isinstance(damping, float | int) else 'adaptive'})"
+    name = _phantom(gradient, kind) if kind in _PHANTOM else _OTHERS.get(kind, kind)
     return f"JR + {name}" if _root_.task.get("jacobian") else name
+
+
+def _phantom(gradient: DictConfig, kind: str) -> str:
+    steps, damping = gradient.get("steps"), gradient.get("damping")
+    if (_PHANTOM[kind], steps, damping) == ("UPG", 1, 1.0):
+        return "One-step"
+    damped = damping if isinstance(damping, float | int) else "adaptive"
+    return f"{_PHANTOM[kind]} A({steps}, {damped})"
 
 
 def _scaled(value: float, at: int, now: int) -> float:

@@ -1,6 +1,7 @@
 """Settings of a run that neither Lightning nor a constructor refuses, though they cannot work."""
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from phantomgrad_suite.jobs.types import annotations, check_types
@@ -23,7 +24,12 @@ def check_settings(config: DictConfig) -> None:
     """Raise :class:`SettingError` for a setting that cannot work or has no effect."""
     trainer, runtime = config.trainer, config.runtime
     if unused := OF_THE_RUN & {*trainer, *runtime.trainer}:
-        raise SettingError(f"the trainer's {min(unused)} is not a setting: a run has its own")
+        raise SettingError(
+            f"trainer.{min(unused)} cannot be set: to try a run, trainer.max_epochs=1 "
+            "+trainer.limit_train_batches=5; callbacks and loggers are under runtime"
+        )
+    if HydraConfig.initialized() and "gradient=one_step" in HydraConfig.get().overrides.task:
+        _check_one_step(config.gradient)
     check_types(trainer, "trainer")
     check_types(runtime.trainer, "runtime.trainer", annotations(trainer.get("_target_", "")))
     epochs, evaluated = trainer.max_epochs, trainer.get("check_val_every_n_epoch", 1)
@@ -48,4 +54,14 @@ def check_settings(config: DictConfig) -> None:
         raise SettingError(
             f"runtime.{decisive[0]} may change the result, so it must identify the run: "
             f"set {decisive[0]} (with a plus if it is not set yet)"
+        )
+
+
+def _check_one_step(gradient: DictConfig) -> None:
+    """Raise if a row's own steps or damping win over those of ``gradient=one_step``."""
+    steps, damping = gradient.get("steps"), gradient.get("damping")
+    if (steps, damping) != (1, 1.0):
+        raise SettingError(
+            f"gradient=one_step is UPG A(1, 1), but the row sets gradient.steps={steps} and "
+            f"gradient.damping={damping}: add gradient.steps=1 gradient.damping=1.0"
         )

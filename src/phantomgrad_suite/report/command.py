@@ -84,8 +84,8 @@ class Report:
         if self.own and not self.own.records:
             raise UserError(
                 f"{self.yours} has no records: yours must be a folder of your results, usually "
-                "runs/results, where runs of unchanged rows leave their records "
-                "when they are finished"
+                "runs/results, where finished runs of unchanged rows leave their records (compare "
+                "RUN_FOLDER RUN_FOLDER shows changed ones)"
             )
         self.known = known_tables(*filter(None, [self.published, self.own]))
         keys = dict.fromkeys([*catalogue(), *self.known])

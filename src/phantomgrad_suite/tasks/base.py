@@ -121,7 +121,13 @@ class Task(LightningModule):
                 "trainer.accumulate_grad_batches must be at most the number of batches in an epoch,"
                 f" {batches}, got {self.trainer.accumulate_grad_batches}"
             )
-        for loader in self.trainer.val_dataloaders or []:
+        loaders = self.trainer.val_dataloaders or []
+        if isinstance(loaders, list) and loaders and len(loaders) != len(self.evaluation_sets):
+            raise SettingError(
+                "val_dataloader must return a loader for each of its evaluation_sets, "
+                f"{', '.join(self.evaluation_sets)}, got {len(loaders)}"
+            )
+        for loader in loaders:
             sampler: Any = getattr(loader, "sampler", None)
             size, total = len(getattr(sampler, "dataset", ())), getattr(sampler, "total_size", 0)
             if size and total % size and not isinstance(sampler, UnrepeatedDistributedSampler):

@@ -173,3 +173,12 @@ def test_another_structure_is_refused():
     layer = pg.DEQ(Renamed(), SOLVER, pg.ImplicitGradient())
     with pytest.raises(ValueError, match=r"keep the structure .* {'a': \*} to {'b': \*}"):
         layer(torch.zeros(2, 3), z0={"a": torch.zeros(2, 3)})
+
+
+def test_an_estimator_that_returns_another_shape_is_named():
+    class Summed(pg.GradientEstimator):
+        def attach(self, f, z_star, report=None):
+            return f(z_star).sum()
+
+    with pytest.raises(ValueError, match=r"attach of Summed must .* z_star, \(3, 4\), got \(\)$"):
+        pg.DEQ(TanhCell(), SOLVER, Summed())(torch.zeros(3, 4))

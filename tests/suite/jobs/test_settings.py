@@ -38,15 +38,21 @@ def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message)
         ("trainer.precision=16-mixed", "32-true or bf16-mixed on a CPU, got 16-mixed"),
         ("trainer.precision='8'", "trainer.precision must be .*'bf16-mixed'.*, got '8'"),
         ("+trainer.check_val_every_n_epoch=4", "must divide trainer.max_epochs=6, got 4"),
-        ("+trainer.val_check_interval=0.5", "the trainer's val_check_interval is not a setting: a"),
-        ("+trainer.callbacks=[]", "the trainer's callbacks is not a setting: a run has its own"),
+        (
+            "+trainer.val_check_interval=0.5",
+            r"trainer\.val_check_interval cannot be set: to try a run",
+        ),
+        (
+            "+trainer.callbacks=[]",
+            r"trainer\.callbacks cannot be set: .* callbacks and loggers are under",
+        ),
         ("+trainer.gradient_clip_val=nan", "must be .*finite float.* or null, got nan"),
         ("+trainer.max_steps=4", r"ended after 4 of 6 epochs: .* without trainer.max_steps"),
         ("+trainer.limit_val_batches=0", "an epoch ended without its evaluation"),
         ("+trainer.limit_train_batches=0.5", r"^trainer: You requested .* `limit_train_batches`"),
         ("+trainer.accumulate_grad_batches=2", "number of batches in an epoch, 1, got 2"),
         ("+runtime.trainer.max_steps=1", r"identify the run: set trainer\.max_steps "),
-        ("+runtime.trainer.fast_dev_run=true", "the trainer's fast_dev_run is not a setting"),
+        ("+runtime.trainer.fast_dev_run=true", r"trainer\.fast_dev_run cannot be set"),
         ("+runtime.trainer.benchmark=maybe", "runtime.trainer.benchmark must be bool or null"),
         ("runtime.trainer.accelerator=warp", "trainer cannot be built: .*warp"),
         ("+runtime.dataset.length=20", r"identify the run: set dataset\.length "),
@@ -54,7 +60,7 @@ def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message)
         ("schedule=warmup_cosine", r"warmup_cosine\(\) .*: it needs task\.schedule_by=step$"),
         ("schedule=cosine schedule.T_max=0", "^schedule with T_max=0 does not work: ZeroDivision"),
         ("gradient.damping=true", "damping must be finite float or Adap.*, got True"),
-        ("gradient=implicit", r"'steps'; if the row sets it, ~<group>\.steps drops it$"),
+        ("gradient=implicit", r"'steps'; if the row sets it, '~gradient\.steps' drops it$"),
         ("solver=gmres", "cannot be built: solver must be a phantomgrad.Solver .* got GMRES"),
         ("model=ignn_graphs", "does not take the inputs of NodeClassification .missing a requ"),
         ("dataset=digits", "NodeClassification cannot use batches of type ImageBatch: choose"),
@@ -79,6 +85,13 @@ def test_bad_value_is_reported_in_one_line(workplace, override, message):
     assert "\n" not in str(error.value)
     noted = [*workplace.path.glob("runs/**/attempt.json")]
     assert len(noted) == str(error.value).startswith("ended after")
+
+
+def test_one_step_whose_number_of_steps_the_row_sets_is_refused(workplace):
+    one_step = ("experiment=digits/upg_k5_d0.5", "gradient=one_step")
+    with pytest.raises(UserError, match=r"gradient.steps=5 .*: add gradient\.steps=1"):
+        workplace.train(*one_step)
+    workplace.train(*one_step, "gradient.steps=1", "gradient.damping=1.0", "trainer.max_epochs=1")
 
 
 @pytest.mark.parametrize(

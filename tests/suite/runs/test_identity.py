@@ -110,6 +110,7 @@ def test_measurements_make_another_run():
             "experiment=digits/upg_k5_d0.5 gradient.damping=adaptive",
             "Digits, DEQ, UPG A(5, adaptive)",
         ),
+        ("experiment=digits/upg_k5_d0.5 gradient._target_=mine.Averaged", "Digits, DEQ, Averaged"),
         ("experiment=digits/implicit gradient=bptt model=mdeq_tiny", "Digits, MDEQ-Tiny, BPTT"),
         (
             "experiment=table3/wikitext103_preln_jr_implicit",

@@ -20,7 +20,7 @@ PAGE = REPOSITORY / "docs" / "extending.md"
 @pytest.fixture
 def own_row(workplace, monkeypatch):
     """The files of the page in a folder of the user's, and the module with their classes."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    block, *_ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     # In the comment above each file stands its path.
     _, *parts = re.split(r"^# conf/(\S+\.yaml).*\n", block, flags=re.MULTILINE)
     assert len(parts) == 2 * 5
@@ -56,6 +56,23 @@ def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     assert "| mine       | accuracy (%) " in capsys.readouterr().out
     assert export_wandb(["mine"], CONFIGS) == 0
     assert "2 runs; to send them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "message"),
+    [
+        (', "fingerprint": "noise"', "", "facts() of Data must have a fingerprint of the data"),
+        (
+            "class Data(DataModule):",
+            'class Data(DataModule):\n    evaluation_sets = ("test", "validation")\n',
+            "val_dataloader must return a loader for each of its evaluation_sets, test, validation",
+        ),
+    ],
+)
+def test_data_without_what_a_run_needs_are_refused(workplace, own_row, line, changed, message):
+    own_row.write_text(MINE.replace(line, changed))
+    with pytest.raises(UserError, match=re.escape(message)):
+        workplace.train("experiment=mine/first")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The claims as a table: what is compared, the difference, and the verdict."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,17 +47,13 @@ class Judgement:
 
     @property
     def contradicted(self) -> str:
-        """The sentence that names what our runs contradict."""
+        """The sentence that names what our runs contradict, under the titles of families."""
         lines = self.claims[self.claims["verdict"] == Verdict.CONTRADICTED]
-        found = [
-            f"{line.claim.claim} ({line.family.title}{', secondary' * (line.rank == 'secondary')})"
-            for line in lines.itertuples()
-        ]
-        return (
-            f"Contradicted, of all claims here: {'; '.join(found)}."
-            if found
-            else "None is contradicted."
-        )
+        titles = Counter(line.family.title for line in lines.itertuples())
+        found = [f"{title} ({count})" for title, count in titles.items()]
+        if not found:
+            return "None is contradicted."
+        return f"Contradicted, of all claims here, under: {'; '.join(found)}."
 
 
 def judge(results: Path, published: Archive, own: Archive | None = None) -> Judgement | None:

@@ -113,7 +113,7 @@ def test_what_is_contradicted_is_said_first_and_by_name(claims):
     first = table_of_claims(judge(claims.path, claims.archive)).sections[0].text
     assert first == "Of the paper's 1 primary claims, 1 holds. None is contradicted."
     write(claims, CLAIMS + SECOND)
-    text = "Contradicted, of all claims here: UPG varies less (Toys, secondary)."
+    text = "Contradicted, of all claims here, under: Toys (1)."
     assert table_of_claims(judge(claims.path, claims.archive)).sections[0].text.endswith(text)
     assert claims.report() == 0
     page = (claims.path / "index.html").read_text()
