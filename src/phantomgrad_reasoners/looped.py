@@ -1,12 +1,12 @@
 """A looped language model: prelude, loop, coda (Geiping et al., 2025)."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least, check_tokens
 from phantomgrad.deq import DEQ
@@ -20,6 +20,7 @@ from phantomgrad.models.recursive import (
 from phantomgrad.solvers import Solver
 from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.tasks.base import Task
+from phantomgrad_suite.tasks.means import Means
 
 
 class Loop(nn.Module):
@@ -120,14 +121,8 @@ class LoopedLanguageModelling(Task):
         for count in evaluated_segments:
             check_at_least("evaluated_segments", count, 1)
         self._evaluated = {1, *evaluated_segments}
-        # By default NaN would be left out of the mean.
-        self._losses = nn.ModuleDict(
-            {
-                _key(part, n): MeanMetric("disable")
-                for part in self.evaluation_sets
-                for n in self._evaluated
-            }
-        )
+        pairs = product(self.evaluation_sets, self._evaluated)
+        self._losses = Means(_key(*pair) for pair in pairs)
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
         logits = self.apply_model(batch.tokens).logits
@@ -138,17 +133,14 @@ class LoopedLanguageModelling(Task):
         for segment in range(1, max(self._evaluated) + 1):
             logits, state = self.apply_model(batch.tokens, state)
             if segment in self._evaluated:
-                losses: Any = self._losses[_key(part, segment)]
-                losses.update(token_losses(logits, batch.targets))
+                losses = token_losses(logits, batch.targets)
+                self._losses.add(_key(part, segment), losses)
 
     def on_validation_epoch_end(self) -> None:
-        for name, losses in self._losses.items():
-            mean: Any = losses
-            loss = mean.compute()
+        for name, loss in self._losses.take().items():
             self.log(name, loss.exp(), sync_dist=True)
             if name == "validation/perplexity":
                 self.log("validation/loss", loss, sync_dist=True)
-            mean.reset()
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:

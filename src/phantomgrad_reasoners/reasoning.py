@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_map
-from torchmetrics import MeanMetric
 
 from phantomgrad.checks import check_at_least, check_choice, check_rate
 from phantomgrad.solvers.base import per_sample
 from phantomgrad_reasoners.puzzles import IGNORED, PuzzleBatch
 from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_process
 from phantomgrad_suite.tasks.base import Task
+from phantomgrad_suite.tasks.means import Means
 
 
 def log_stablemax(logits: Tensor) -> Tensor:
@@ -135,14 +135,7 @@ class Reasoning(Task):
             None if averaging is None else weight_average(self.model, averaging, averaging_warmup)
         )
         names = ["loss", *(self._at(name, n) for name in _ACCURACIES for n in self._evaluated)]
-        # By default NaN would be left out of the mean.
-        self._scores = nn.ModuleDict(
-            {
-                f"{part}/{name}": MeanMetric("disable")
-                for part in self.evaluation_sets
-                for name in names
-            }
-        )
+        self._scores = Means(f"{part}/{name}" for part in self.evaluation_sets for name in names)
         self._carry: Carry | None = None
 
     @property
@@ -215,20 +208,15 @@ class Reasoning(Task):
             if segment in self._evaluated:
                 losses, right, labelled = self.marked(answer.logits, batch.targets)
                 exact, cell = (self._at(name, segment) for name in _ACCURACIES)
-                self._score(part, exact, (right | ~labelled).all(dim=1).float())
-                self._score(part, cell, right[labelled].float())
+                self._scores.add(f"{part}/{exact}", (right | ~labelled).all(dim=1).float())
+                self._scores.add(f"{part}/{cell}", right[labelled].float())
             if segment == self.segments:
-                self._score(part, "loss", losses)
-
-    def _score(self, part: str, name: str, values: Tensor) -> None:
-        score: Any = self._scores[f"{part}/{name}"]
-        score.update(values)
+                self._scores.add(f"{part}/loss", losses)
 
     def on_validation_epoch_end(self) -> None:
-        for name, score in self._scores.items():
+        for name, score in self._scores.take().items():
             if not name.endswith("/loss") or name == "validation/loss":
-                self.log(name, score.compute(), sync_dist=True)  # type: ignore[operator]
-            score.reset()  # type: ignore[operator]
+                self.log(name, score, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

@@ -133,18 +133,6 @@ def test_evaluation_takes_all_segments_from_the_start(monkeypatch):
     assert found["validation/loss"] > 1
 
 
-def test_a_puzzle_without_a_finite_loss_is_not_left_out(monkeypatch):
-    model = Counter()
-    reasoning = task(model, evaluation_sets=("validation",))
-    found = logged(reasoning, monkeypatch)
-    reasoning.validation_step(batch(1), 0)
-    with torch.no_grad():
-        model.logits[0] = torch.nan
-    reasoning.validation_step(batch(1), 0)
-    reasoning.on_validation_epoch_end()
-    assert found["validation/loss"].isnan()
-
-
 RUN = (
     *("model=trm", "solver=steps", "gradient=upg", "gradient.steps=1", "gradient.damping=1.0"),
     *("task=reasoning", "schedule=warmup_cosine", "schedule.warmup=5", "trainer.max_epochs=3"),

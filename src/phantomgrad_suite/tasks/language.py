@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torchmetrics import MeanMetric
+from torch import Tensor
 
 from phantomgrad.checks import check_at_least, check_list
 from phantomgrad.models import Memory
@@ -14,6 +13,7 @@ from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_p
 from phantomgrad_suite.data.text.streams import Segments, TokenBatch
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks.base import Task
+from phantomgrad_suite.tasks.means import Means
 
 
 class LanguageModelling(Task):
@@ -63,8 +63,7 @@ class LanguageModelling(Task):
             name: alone if name == "validation" else several for name in self.evaluation_sets
         }
         keys = [name + at for name, each in self._evaluations.items() for at in each]
-        # By default NaN would be left out of the mean.
-        self._losses = nn.ModuleDict({key: MeanMetric("disable") for key in keys})
+        self._losses = Means(keys)
         self._memory: dict[str, Memory] = {}
 
     def on_train_start(self) -> None:
@@ -95,20 +94,17 @@ class LanguageModelling(Task):
         layers = self.unrolled_layers if self._evaluate_pretrained else 0
         for at, options in self._evaluations[name].items():
             losses = self._word_losses(batch, name + at, unrolled=layers, **options)
-            self._losses[name + at].update(losses)  # type: ignore[operator]
+            self._losses.add(name + at, losses)
 
     def on_validation_epoch_end(self) -> None:
+        means = self._losses.take()
         for name, each in self._evaluations.items():
-            metrics = {}
-            for at in each:
-                mean: Any = self._losses[name + at]
-                loss = mean.compute()
-                metrics[f"{name}/perplexity{at}"] = loss.exp()
-                if name == "validation":
-                    metrics["validation/loss"] = loss
-                mean.reset()
-                self._memory.pop(name + at, None)
+            metrics = {f"{name}/perplexity{at}": means[name + at].exp() for at in each}
+            if name == "validation":
+                metrics["validation/loss"] = means[name]
             self.log_dict(metrics, sync_dist=True)
+        for key in means:
+            self._memory.pop(key, None)
 
     def _word_losses(self, batch: TokenBatch, key: str, **options: Any) -> Tensor:
         """Return the loss of each word, ``(B, L)``, and keep the memory under ``key``."""
