@@ -2,10 +2,11 @@
 
 from typing import Any
 
-import torch
 from lightning import LightningModule, Trainer
 
 from phantomgrad.checks import check_at_least
+from phantomgrad_reasoners.puzzles import PuzzleBatch
+from phantomgrad_reasoners.traces import trace
 from phantomgrad_suite.callbacks.curves import Series
 
 _TRIED = 256  # test puzzles
@@ -24,22 +25,16 @@ class Example(Series):
         check_at_least("segments", segments, 1)
         self._segments = segments
 
-    @torch.no_grad()
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task: Any = pl_module
         task.evaluated.eval()  # the depth of training may be random
         test = trainer.datamodule.parts["test"]  # type: ignore[attr-defined]
-        inputs, targets = (
-            tokens.to(task.device) for tokens in test.__getitems__([*range(min(_TRIED, len(test)))])
-        )
-        state, answers = None, []
-        for _ in range(self._segments):
-            answer = task.evaluated(inputs, state)
-            state = answer.state
-            answers.append(answer.logits.argmax(dim=-1))
-        wrong = torch.stack([(tokens != targets).sum(dim=1) for tokens in answers])  # (segments, B)
+        tried = test.__getitems__([*range(min(_TRIED, len(test)))])
+        puzzles = PuzzleBatch(*(tokens.to(task.device) for tokens in tried))
+        answers = trace(task.evaluated, [puzzles], self._segments).answers  # (segments, B, S)
+        wrong = (answers != puzzles.targets).sum(dim=2)
         # Plus 1: a puzzle that is solved at once comes before one that never is.
         shown = int(((1 + wrong.sum(dim=0)) * (wrong[-1] == 0)).argmax())
         named = {f"segment{n}": tokens for n, tokens in enumerate(answers, start=1)}
-        for name, tokens in {"inputs": inputs, "targets": targets, **named}.items():
+        for name, tokens in {**puzzles._asdict(), **named}.items():
             self.curves[f"example/{name}"] = tokens[shown].tolist()

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
+from phantomgrad.models import Answer
 from phantomgrad_reasoners.example import Example
 from phantomgrad_reasoners.puzzles import PuzzleSet
 
@@ -20,9 +21,9 @@ class Counting(nn.Module):
         self.needed = torch.tensor(needed)
 
     def forward(self, tokens, state):
-        done = (state or 0) + 1
-        answer = torch.where((done >= self.needed)[:, None], TARGETS, torch.zeros_like(TARGETS))
-        return SimpleNamespace(logits=nn.functional.one_hot(answer, 6).float(), state=done)
+        done = (torch.zeros(len(tokens), 1, 1) if state is None else state) + 1
+        answer = torch.where(done[:, 0] >= self.needed[:, None], TARGETS, 0)
+        return Answer(nn.functional.one_hot(answer, 6).float(), done[:, 0, 0], done)
 
 
 def shown(needed):
