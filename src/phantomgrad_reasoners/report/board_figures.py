@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from phantomgrad_reasoners.boards import BOXES
 from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.experiments import leaf_of
 from phantomgrad_suite.report.figures.style import Plot, file_name
 from phantomgrad_suite.report.results import records_of
 
@@ -78,7 +79,7 @@ def examples(table: Table) -> Iterator[Plot]:
             answers = [c for n, c in curves.items() if n.startswith("segment")]
             if answers:
                 yield Strip(
-                    file_name(table.key, line.row.partition("/")[2], "example"),
+                    file_name(table.key, leaf_of(line.row), "example"),
                     FIGURES["example"],
                     f"{line.dataset}: {line.model}, {line.method}",
                     inputs=curves["inputs"],

@@ -1,7 +1,7 @@
 """Studies of trained runs by row: the numbers of a row's runs as frames, tables and curves."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
 import pandas as pd
@@ -60,12 +60,6 @@ def frame(group: Records, part: str) -> pd.DataFrame:
     return rows.assign(set=rows["set"].replace(names))
 
 
-def ends(group: Records, part: str) -> pd.DataFrame:
-    """Return the rows after the segments of training, and after the largest number of them."""
-    n, rows = group[0].numbers["segments"], frame(group, part)
-    return rows[rows["segments"].isin([n, n * group[0].setting["depth"]])]
-
-
 def sections(
     entry: Entry, records: Records, parts: Mapping[str, Callable[[Records], pd.DataFrame]]
 ) -> Iterator[Section]:
@@ -80,11 +74,6 @@ def sections(
             title, cells = f"{title_of(group)}: {title}", make(group)
             rows = cells.reset_index().rename(columns=_HEADINGS).astype(str).to_dict("records")
             yield section(title, rows, cells.index.nlevels, text=text.format(**facts))
-
-
-def rates(rows: pd.DataFrame, by: Sequence[str], columns: str) -> pd.DataFrame:
-    """Return accuracies over the runs as text, in a column for each value of ``columns``."""
-    return rows.pivot_table("accuracy", [*by], columns, aggfunc=mean_of, sort=False)
 
 
 def mean_of(values: pd.Series) -> str:

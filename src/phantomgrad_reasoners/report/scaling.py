@@ -1,17 +1,16 @@
 """Test-time scaling: tables and a figure of depth, of breadth, and of what the residual tells."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from phantomgrad_reasoners.report.groups import (
     by_row,
     curves,
-    ends,
     frame,
     interval,
     lines,
-    rates,
+    mean_of,
     sections,
 )
 from phantomgrad_suite.report.catalogue import Entry
@@ -40,22 +39,33 @@ def _depth(group: Records) -> pd.DataFrame:
     headings = {s: f"{s} segment{'s' * (s > 1)}{' (training)' * (s == n)}" for s in shown}
     rows = rows.assign(segments=rows["segments"].map(headings)).dropna(subset="segments")
     lost = frame(group, "sets").assign(segments="Lost").rename(columns={"lost": "accuracy"})
-    return rates(pd.concat([rows, lost]), ["set"], "segments")
+    return _rates(pd.concat([rows, lost]), ["set"], "segments")
 
 
 def _breadth(group: Records) -> pd.DataFrame:
-    rows = ends(group, "breadth").replace({"rule": _RULES})
-    return rates(rows, ["set", "segments", "starts"], "rule")
+    rows = _ends(group, "breadth").replace({"rule": _RULES})
+    return _rates(rows, ["set", "segments", "starts"], "rule")
 
 
 def _errors(group: Records) -> pd.DataFrame:
-    rows = ends(group, "errors").merge(frame(group, "sets")[["run", "set", "n"]])
+    rows = _ends(group, "errors").merge(frame(group, "sets")[["run", "set", "n"]])
     unsolved = rows["unsolved"].astype(str) + " of " + rows["n"].astype(str)
     rows = rows.assign(
         Unsolved=unsolved, kind="AUROC, " + rows["kind"], text=rows.apply(interval, axis=1)
     )
     index = ["run", "set", "segments", "Unsolved"]
     return rows.pivot_table("text", index, "kind", aggfunc="first", sort=False)
+
+
+def _ends(group: Records, part: str) -> pd.DataFrame:
+    """Return the rows after the segments of training, and after the largest number of them."""
+    n, rows = group[0].numbers["segments"], frame(group, part)
+    return rows[rows["segments"].isin([n, n * group[0].setting["depth"]])]
+
+
+def _rates(rows: pd.DataFrame, by: Sequence[str], columns: str) -> pd.DataFrame:
+    """Return accuracies over the runs as text, in a column for each value of ``columns``."""
+    return rows.pivot_table("accuracy", [*by], columns, aggfunc=mean_of, sort=False)
 
 
 def figures(table: Table) -> Iterator[Plot]:
@@ -66,7 +76,7 @@ def figures(table: Table) -> Iterator[Plot]:
 
 def _solved(group: Records) -> str:
     """Return the accuracy on the first test set at the depth of training, and at the largest."""
-    rows = ends(group, "depth")
+    rows = _ends(group, "depth")
     rows = rows[rows["set"] == rows["set"].iloc[0]]
     found = 100 * rows.groupby("segments")["accuracy"].mean()
     return ", ".join(f"{accuracy:.1f} % solved with {n} segments" for n, accuracy in found.items())
@@ -74,7 +84,7 @@ def _solved(group: Records) -> str:
 
 def _points(group: Records) -> pd.DataFrame:
     """Return a row of panels for each test set: by segment, and by starts at both depths."""
-    depth, breadth = frame(group, "depth"), ends(group, "breadth")
+    depth, breadth = frame(group, "depth"), _ends(group, "breadth")
     depth = depth.assign(label="the model's own start", column="segments", x=depth["segments"])
     breadth = breadth.assign(
         label=breadth["rule"].map(_RULES).str.lower(),

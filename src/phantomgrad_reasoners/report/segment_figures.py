@@ -8,6 +8,7 @@ import pandas as pd
 
 from phantomgrad_suite.report.catalogue import FIGURES
 from phantomgrad_suite.report.document import Table
+from phantomgrad_suite.report.experiments import leaf_of
 from phantomgrad_suite.report.figures.run_figures import mean_curve, title_of
 from phantomgrad_suite.report.figures.style import Lines, Plot, file_name
 from phantomgrad_suite.report.frame import curves_of, estimators_of
@@ -29,7 +30,6 @@ def instruments(table: Table) -> Iterator[Plot]:
         records = records_of(line, table.runs)
         if not curves_of(records, "precision/segment1/residual"):
             continue
-        leaf = line.row.partition("/")[2]
         for name, kind, x, make, found in (
             ("gradients", "segment_gradients", "training step", _gradients, _last_cosines),
             ("segments", "segments", "segment", _segments, _last_solved),
@@ -37,7 +37,7 @@ def instruments(table: Table) -> Iterator[Plot]:
             points = pd.concat(make(records), ignore_index=True)
             title = title_of(table, line, found(points))
             yield Lines(
-                *(file_name(table.key, leaf, name), FIGURES[kind], title),
+                *(file_name(table.key, leaf_of(line.row), name), FIGURES[kind], title),
                 *(points, x, "mean over runs; band: ± one standard error"),
             )
 
