@@ -15,17 +15,16 @@ vector-Jacobian products of the official map. ``golden/mdeq.json`` holds:
 - ``from_fixed_point``: the gradients there by (estimator, steps).
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
+from problems import golden_file
 from torch import Tensor, nn
 
 from phantomgrad import FixedPoint, GradientEstimator, Solver, UnrolledPhantomGradient
 from phantomgrad.models import MDEQ
 
-NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "mdeq.json").read_text())
+NUMBERS: dict[str, Any] = golden_file("mdeq")
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"channels": (24, 24), "head_channels": (8, 16), "features": 200, "injection": False},
     "large": {"channels": (32, 64, 128, 256), "head_channels": (14, 28, 56, 112), "features": 1680},

@@ -5,10 +5,12 @@ A state is ``(B, D)`` by default; Jacobians are ``(B, D, D)``, row = output.
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -209,6 +211,11 @@ class Dispatched(TorchDispatchMode):
     ) -> Any:
         self.see(func, args)
         return func(*args, **(kwargs or {}))
+
+
+def golden_file(name: str) -> Any:
+    """The content of a file of golden/."""
+    return json.loads((Path(__file__).parent / "golden" / f"{name}.json").read_text())
 
 
 class GoldenCell(nn.Module):

@@ -6,20 +6,18 @@ norm and probe, the sum of ``value[n] cos(n + 1)`` over the flat index, and grad
 probe. Of the attention, the segments and schemes are known as a ``summary`` only.
 """
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from problems import golden_file
 from torch import Tensor
 
 from phantomgrad import GradientEstimator, Solver, Steps, UnrolledPhantomGradient
 from phantomgrad.models import Answer, RecursiveReasoner
 
-_PATH = Path(__file__).parent / "golden" / "reasoning.json"
-NUMBERS: dict[str, Any] = json.loads(_PATH.read_text())
+NUMBERS: dict[str, Any] = golden_file("reasoning")
 BATCH, LENGTH, WIDTH, VOCABULARY, IGNORED = 3, 16, 32, 11, -100
 ONE = UnrolledPhantomGradient(1, 1.0)
 

@@ -7,18 +7,16 @@ tensors, row by row, or statistics: mean, L2 norm and the first three elements, 
 for gradients.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
+from problems import golden_file
 from torch import Tensor
 
 from phantomgrad import FixedPoint, GradientEstimator, Solver, UnrolledPhantomGradient
 from phantomgrad.models import Memory, TransformerLM
 
-_PATH = Path(__file__).parent / "golden" / "deq_transformer.json"
-NUMBERS: dict[str, Any] = json.loads(_PATH.read_text())
+NUMBERS: dict[str, Any] = golden_file("deq_transformer")
 BATCH, LENGTH, MEMORY, WIDTH = 2, 5, 6, 20
 STATES = (BATCH, LENGTH, WIDTH)
 SIZE: dict[str, Any] = {

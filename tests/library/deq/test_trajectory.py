@@ -1,14 +1,12 @@
 """States on the way to the equilibrium: their values and gradients, and losses over them."""
 
-import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from methods import ESTIMATORS, PICARD, SOLVERS, DroppedCell
-from problems import CoupledCell, GoldenCell, TanhCell
+from problems import CoupledCell, GoldenCell, TanhCell, golden_file
 from torch import nn
 
 import phantomgrad as pg
@@ -17,7 +15,7 @@ REVERSIBLE = "through the reversible solver"
 EVERY = {name: parts for name, parts in ESTIMATORS.items() if name != REVERSIBLE}
 every_estimator = pytest.mark.parametrize("parts", EVERY.values(), ids=EVERY)
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "taps.json").read_text())
+GOLDEN = golden_file("taps")
 UPG = pg.UnrolledPhantomGradient
 ONE = UPG(1, 1.0)
 BPTT = pg.BackpropThroughSolver()

@@ -4,15 +4,13 @@
 from zero, and the iterates of GMRES at the equilibrium.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
-from problems import GoldenCell
+from problems import GoldenCell, golden_file
 from torch import Tensor
 
-NUMBERS: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
+NUMBERS: dict[str, Any] = golden_file("adjoint")
 V = torch.sin((3 + torch.arange(2)[:, None] + 2 * torch.arange(5)).double())
 ZERO = torch.zeros_like(V)
 

@@ -1,21 +1,19 @@
 """The code of docs/library.md and the solvers of docs/recipes.md."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from problems import GoldenCell, TanhCell
+from problems import GoldenCell, TanhCell, golden_file
 from torch import nn
 
 import phantomgrad as pg
 
-HERE = Path(__file__)
-DOCS = HERE.parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = "".join((DOCS / name).read_text() for name in ("library.md", "recipes.md"))
-GOLDEN = json.loads((HERE.parents[1] / "golden" / "solvers_beyond.json").read_text())
+GOLDEN = golden_file("solvers_beyond")
 ONE = pg.UnrolledPhantomGradient(1, 1.0)
 
 

@@ -1,17 +1,14 @@
 """The reversible solver: its iterates, their reconstruction, and the gradient through them."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from golden.adjoint import V
 from methods import reversible
-from problems import Affine, GoldenCell, Parametric, TanhCell, looped, relative_error
+from problems import Affine, GoldenCell, Parametric, TanhCell, golden_file, looped, relative_error
 
 import phantomgrad as pg
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reversible.json").read_text())
+GOLDEN = golden_file("reversible")
 
 
 def golden_problem():

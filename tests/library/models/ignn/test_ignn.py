@@ -1,14 +1,13 @@
 """IGNN against the numbers of the official code; its sizes, projection and use."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import golden_file
 
 import phantomgrad as pg
 from phantomgrad.models import (
@@ -21,7 +20,7 @@ from phantomgrad.models import (
 )
 from phantomgrad.models.ignn import IGNNCell
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "ignn.json").read_text())
+GOLDEN = golden_file("ignn")
 SOLVER = pg.FixedPoint(max_evaluations=500, tol=1e-15, stop="absolute", norm="max")
 IMPLICIT = pg.ImplicitGradient(
     solver=pg.FixedPoint(max_evaluations=500, tol=1e-15, stop="relative", norm="max")
