@@ -25,16 +25,12 @@ from phantomgrad import FixedPoint, GradientEstimator, Solver, UnrolledPhantomGr
 from phantomgrad.models import MDEQ
 
 NUMBERS: dict[str, Any] = golden_file("mdeq")
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"channels": (24, 24), "head_channels": (8, 16), "features": 200, "injection": False},
-    "large": {"channels": (32, 64, 128, 256), "head_channels": (14, 28, 56, 112), "features": 1680},
-    "imagenet_small": {
-        "channels": (32, 64, 128, 256),
-        "head_channels": (24, 48, 96, 192),
-        "features": 2048,
-        "stem_strides": (2, 2),
-        "init_std": None,
-    },
+IMAGENET: dict[str, Any] = {
+    "channels": (32, 64, 128, 256),
+    "head_channels": (24, 48, 96, 192),
+    "features": 2048,
+    "stem_strides": (2, 2),
+    "init_std": None,
 }
 CLASSES = {"tiny": 10, "large": 10, "imagenet_small": 1000}
 # Evaluations of f in a solve, one more than the steps; entries of one state.
@@ -48,7 +44,10 @@ def sized(
     size: str, solver: Solver = STAY, gradient: GradientEstimator = UPG, **settings: Any
 ) -> MDEQ:
     """A model of the paper."""
-    return MDEQ(3, CLASSES[size], solver, gradient, **SIZES[size], **settings)
+    if size == "imagenet_small":
+        return MDEQ(3, CLASSES[size], solver, gradient, **IMAGENET, **settings)
+    made: MDEQ = getattr(MDEQ, size)(solver, gradient, **settings)
+    return made
 
 
 @torch.no_grad()

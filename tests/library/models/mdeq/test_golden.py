@@ -149,7 +149,7 @@ def test_multiply_adds_are_the_official_ones(size, side, expected):
     assert sum(s.numel() for s in z) == golden.BUDGETS[size][1]
 
 
-@pytest.mark.parametrize("size", golden.SIZES)
+@pytest.mark.parametrize("size", golden.CLASSES)
 def test_configurations_have_these_sizes(size):
     from hydra.utils import instantiate
 
@@ -159,7 +159,7 @@ def test_configurations_have_these_sizes(size):
         model = golden.sized(size)
     assert str(ours).split("solver=")[0] == str(model).split("solver=")[0]
     assert (ours.stem[0].stride, ours.channels_last) == (model.stem[0].stride, True)
-    assert config.model.get("init_std", 0.01) == golden.SIZES[size].get("init_std", 0.01)
+    assert config.model.get("init_std", 0.01) == (None if size == "imagenet_small" else 0.01)
     evaluations, _ = golden.BUDGETS[size]
     for solver, rms in ((ours.deq.solver, 1e-5), (ours.deq.gradient.solver, 2e-10)):
         assert (type(solver), solver.stop, solver.norm) == (pg.Broyden, "absolute", "rms")

@@ -37,12 +37,6 @@ def test_recursion_with_damping_and_noise(recorded, networks):
     torch.testing.assert_close(*gradients)
 
 
-def test_a_second_network_needs_two_recorded_steps():
-    low, high = (RecursiveNetwork(8, 6, multiple=4) for _ in range(2))
-    with pytest.raises(ValueError, match="recorded must be at least 2 with two networks"):
-        RecursiveCell(low, 2, 1, high)
-
-
 @pytest.mark.parametrize(
     "gradient",
     [

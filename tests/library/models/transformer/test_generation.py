@@ -37,7 +37,3 @@ def test_a_generator_repeats_a_text_and_temperature_flattens_it():
     assert not torch.equal(draw(0), draw(1))
     cold = draw(0, temperature=1e-9)
     assert torch.equal(cold, model.generate(tokens, 6, temperature=0))
-    with pytest.raises(ValueError, match="temperature must be finite and not negative, got -1"):
-        draw(0, temperature=-1)
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
-        model.generate(tokens, 0)
