@@ -157,11 +157,9 @@ def test_resumed_run_is_the_uninterrupted_one(workplace):
 def test_spectral_radius_is_that_of_the_whole_recursion(workplace):
     """Also in a run whose gradient records its last two steps alone."""
     here = (*RUN, "dataset=sudoku4", "runtime.callbacks.spectrum.every_n_epochs=1")
-    here += ("schedule=warmup_constant", "schedule.warmup=5", "runtime.checkpoint.every_minutes=0")
+    here += ("trainer.max_epochs=1", "runtime.checkpoint.every_n_epochs=1")
     first = []
     for recorded in ("2", "null"):
         folder = workplace.train(*here, f"model.recorded={recorded}")
-        curves = checkpoint(folder)["callbacks"]["History"]["curves"]
-        first.append(curves["spectral_radius"][0])
-        assert curves["train/loss"][-1] < curves["train/loss"][0]
+        first += checkpoint(folder)["callbacks"]["History"]["curves"]["spectral_radius"]
     assert first[0] == first[1] > 0
