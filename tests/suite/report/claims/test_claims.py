@@ -230,14 +230,11 @@ def test_our_claims_keep_to_what_their_tests_compare():
                 assert claim.quantity in ("last", "best", "diverged"), claim
 
 
-def test_our_page_of_claims_is_that_of_our_records():
-    table = table_of_claims(judge(REPOSITORY / "results", PUBLISHED))
+def test_our_page_and_the_readme_have_the_verdicts_of_our_records():
+    judgement = judge(REPOSITORY / "results", PUBLISHED)
+    table = table_of_claims(judgement)
     assert table is not None
     text = (REPOSITORY / "results" / "claims.md").read_text(encoding="utf-8")
     assert text == markdown(table), "run python scripts/report.py"
-
-
-def test_the_readme_counts_the_verdicts_on_the_papers_claims():
-    sentence = judge(REPOSITORY / "results", PUBLISHED).sentence
-    counted = sentence.partition(" claims, ")[2].rstrip(".")
+    counted = judgement.sentence.partition(" claims, ")[2].rstrip(".")
     assert f": {counted}" in " ".join((REPOSITORY / "README.md").read_text().split())
