@@ -5,7 +5,6 @@ python scripts/export_wandb.py table4 --online    sent at once, with a report of
 """
 
 import sys
-from pathlib import Path
 
 from phantomgrad_suite.brief_errors import brief_errors
 
@@ -14,4 +13,4 @@ brief_errors()
 from phantomgrad_suite.export_wandb import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    sys.exit(main(sys.argv[1:]))

@@ -22,9 +22,9 @@ if __name__ == "__main__":
     )
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/results"))
     parser.add_argument("--weights", type=Path, metavar="RUN_FOLDER")
-    options, results = parser.parse_args(), Path(__file__).resolve().parents[1] / "results"
+    options = parser.parse_args()
     if options.weights:
-        sys.exit(print(release(options.weights, results)))
-    for line in publish(options.folder, results):
+        sys.exit(print(release(options.weights)))
+    for line in publish(options.folder):
         print(line)
-    sys.exit(main([], results))
+    sys.exit(main([]))

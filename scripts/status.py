@@ -6,7 +6,6 @@ python scripts/status.py --failed            failed runs and their errors
 """
 
 import sys
-from pathlib import Path
 
 from phantomgrad_suite.brief_errors import brief_errors
 
@@ -15,4 +14,4 @@ brief_errors()
 from phantomgrad_suite.status import status
 
 if __name__ == "__main__":
-    sys.exit(status(sys.argv[1:], Path(__file__).resolve().parents[1] / "configs"))
+    sys.exit(status(sys.argv[1:]))

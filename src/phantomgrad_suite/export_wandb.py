@@ -29,17 +29,17 @@ _ONLY_THE_RECORD = {  # send nothing about this machine
 }
 
 
-def main(arguments: Sequence[str], configs: Path) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Rebuild the runs of a table as files for ``wandb sync``, or send them with a report."""
     parser = ArgumentParser(description="Put the finished runs of a table on wandb.")
-    parser.add_argument("table", choices=tables(configs), metavar="TABLE")
+    parser.add_argument("table", choices=tables(), metavar="TABLE")
     parser.add_argument("--online", action="store_true", help="send runs and a report now")
     parser.add_argument("--project", default="phantomgrad")
     parser.add_argument("--entity", help="user or team")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     parser.add_argument("--results", type=Path, default=Path("runs/results"), metavar="DIR")
     options = parser.parse_args(arguments)
-    rows = list(dict.fromkeys(row for row, _ in expected(configs, options.table)))
+    rows = list(dict.fromkeys(row for row, _ in expected(options.table)))
     _export(rows, options)
     return 0
 

@@ -14,7 +14,6 @@ from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.sources import sha256
 from phantomgrad_suite.jobs.build import build, build_data, prepare
 from phantomgrad_suite.jobs.trained import (
-    RESULTS,
     configuration,
     evaluate,
     read_released,
@@ -24,6 +23,7 @@ from phantomgrad_suite.jobs.trained import (
     weights_file,
 )
 from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.configs import RESULTS
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.folder import RunFolder
@@ -121,7 +121,7 @@ def _compare(title: str, record: Record, name: str, metrics: Mapping[str, float]
     return same
 
 
-def publish(yours: Path, results: Path) -> list[str]:
+def publish(yours: Path, results: Path = RESULTS) -> list[str]:
     """Copy the records of ``yours`` that differ to ``results``; return a line for each.
 
     Records of runs from a checkout with changes are left out: nobody could repeat them.

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.configs import RESULTS
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import ATTEMPT, RunFolder, read_attempt
 from phantomgrad_suite.runs.formats import duration
@@ -34,7 +33,7 @@ class Run:
     text: str = ""
 
 
-def status(arguments: Sequence[str], configs: Path) -> int:
+def status(arguments: Sequence[str]) -> int:
     """Print the state of the runs of all tables, or of one."""
     parser = ArgumentParser(
         description="The number of runs of each table that are done, running, failed (ended by an "
@@ -43,17 +42,15 @@ def status(arguments: Sequence[str], configs: Path) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
+    parser.add_argument("--records", type=Path, default=RESULTS / "records", metavar="DIR")
     parser.add_argument(
-        "--records", type=Path, default=configs.parent / "results" / "records", metavar="DIR"
-    )
-    parser.add_argument(
-        "--table", choices=tables(configs), metavar="NAME", help="only this table, row by row"
+        "--table", choices=tables(), metavar="NAME", help="only this table, row by row"
     )
     parser.add_argument("--failed", action="store_true", help="only failed runs and their errors")
     options = parser.parse_args(arguments)
     published = Archive(options.records).records.keys()
     groups: dict[str, list[Run]] = defaultdict(list)
-    for line, (row, instance) in _listed(configs, options.table, options.runs):
+    for line, (row, instance) in _listed(options.table, options.runs):
         groups[line].append(examine(row, instance, options.runs, published))
     # Of runs that are done, those with a text: they diverged.
     shown = ["done", "running", *(["failed", "stopped"] if options.table else [])]
@@ -65,20 +62,14 @@ def status(arguments: Sequence[str], configs: Path) -> int:
     return 0
 
 
-def _listed(
-    configs: Path, table: str | None, folder: Path
-) -> Iterator[tuple[str, tuple[str, str]]]:
+def _listed(table: str | None, folder: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the runs of one table or of all, each with the line that counts it."""
     listed = []
-    for name in [table] if table else tables(configs):
+    for name in [table] if table else tables():
         try:
-            listed += [(name, run) for run in expected(configs, name)]
-        except KeyError as error:
-            print(f"{name}: its runs cannot be listed: its sweep lacks or misnames {error}")
-        except (OSError, UserError) as error:
+            listed += [(name, run) for run in expected(name)]
+        except UserError as error:
             print(f"{name}: its runs cannot be listed: {error}")
-        except yaml.YAMLError as error:
-            print(f"{name}: its runs cannot be listed: {' '.join(str(error).split())}")
     others = sorted(set(run_folders(folder)) - {run for _, run in listed})
     if not table:
         yield from [*listed, *(("in no table", run) for run in others)]

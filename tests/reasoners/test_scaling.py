@@ -13,8 +13,9 @@ from phantomgrad_reasoners.scaling import by_segment, lost, majority, residual, 
 from phantomgrad_reasoners.traces import auroc, random_start, trace
 from phantomgrad_suite.jobs.build import prepare
 from phantomgrad_suite.jobs.compose import as_dict
-from phantomgrad_suite.jobs.trained import RESULTS, configuration, evaluate, read_released
+from phantomgrad_suite.jobs.trained import configuration, evaluate, read_released
 from phantomgrad_suite.runs.archive import Archive
+from phantomgrad_suite.runs.configs import RESULTS
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.records import Record, read_study, write_record
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from graph_data import REPOSITORY
 from report.conftest import record
 
 from phantomgrad_suite import export_wandb
@@ -33,7 +32,7 @@ class Chains:
 
     def export(self, *more):
         places = ["--runs", str(self.runs), "--results", str(self.results)]
-        return export_wandb.main(["chains", *places, *more], REPOSITORY / "configs")
+        return export_wandb.main(["chains", *places, *more])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from phantomgrad_suite.jobs.explain import NAMING, explain, key_of, unknown_setting
 from phantomgrad_suite.jobs.resolvers import composing
 from phantomgrad_suite.jobs.types import check_types
-from phantomgrad_suite.runs.configs import choices, find, folders, groups
+from phantomgrad_suite.runs.configs import choices, find, groups
 from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.identity import Identity, identify, split_row
 
@@ -50,7 +50,7 @@ def compose_row(row: str) -> DictConfig:
 
 
 def _check_scale(scale: str | None, model: str | None) -> None:
-    if scale and not find(overlay := f"scale/{scale}/{model}", folders()):
+    if scale and not find(overlay := f"scale/{scale}/{model}"):
         raise UserError(f"there is no scale {scale!r} of {model}: no configs/{overlay}.yaml")
 
 

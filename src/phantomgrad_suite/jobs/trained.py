@@ -19,13 +19,12 @@ from torch import Tensor
 from phantomgrad_suite.data import DataModule
 from phantomgrad_suite.data.sources import sha256
 from phantomgrad_suite.jobs.build import build, build_task
-from phantomgrad_suite.runs.configs import ROOT
+from phantomgrad_suite.runs.configs import RESULTS
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.folder import RunFolder
 from phantomgrad_suite.runs.lengths import in_steps
 from phantomgrad_suite.runs.records import Record, read_record
 
-RESULTS = ROOT / "results"
 _ALONE = {
     "devices": 1,
     "num_nodes": 1,

@@ -11,8 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from phantomgrad_suite.report.inputs import read_yaml
-from phantomgrad_suite.runs.configs import folders
+from phantomgrad_suite.runs.configs import folders, read_yaml
 from phantomgrad_suite.runs.errors import UserError
 
 

@@ -18,7 +18,7 @@ from phantomgrad_suite.report.page import page
 from phantomgrad_suite.report.tables import known_tables, load
 from phantomgrad_suite.report.yours import agreement, compared, with_your_claims, with_yours
 from phantomgrad_suite.runs.archive import Archive
-from phantomgrad_suite.runs.configs import IS_CHECKOUT
+from phantomgrad_suite.runs.configs import IS_CHECKOUT, RESULTS
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
 
@@ -32,8 +32,8 @@ published ones, are made in that DIR, and how far they agree is printed."""
 _OPTIONS = ("results=", "yours=", "formats=")
 
 
-def main(arguments: Sequence[str], default: Path) -> int:
-    """Make the tables named in ``arguments``, or all of them; ``default`` is the folder of results.
+def main(arguments: Sequence[str]) -> int:
+    """Make the tables named in ``arguments``, or all of them.
 
     Returns:
         0; 1 if an input cannot be used (then nothing is written); 2 for a wrong argument.
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str], default: Path) -> int:
     load_extensions()
     options = dict(a.split("=", 1) for a in arguments if a.startswith(_OPTIONS))
     names = [a for a in arguments if not a.startswith(_OPTIONS)]
-    results, formats = Path(options.get("results", default)), options.get("formats", "svg")
+    results, formats = Path(options.get("results", RESULTS)), options.get("formats", "svg")
     try:
         if not (IS_CHECKOUT or {"results", "yours"} & options.keys()):  # it would write into itself
             raise UserError("yours=runs/results shows your results next to the published ones")

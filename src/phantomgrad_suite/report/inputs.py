@@ -1,14 +1,13 @@
-"""The inputs of the report: the numbers that the paper prints, and YAML files."""
+"""The numbers that the paper prints, in the files of the rows that reproduce them."""
 
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from phantomgrad_suite.runs.configs import CONFIGS, folders
+from phantomgrad_suite.runs.configs import folders
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.metrics import METRICS
 
@@ -37,12 +36,12 @@ class PaperNumber:
         return f"{self.value} ± {self.spread}" if self.spread else self.value
 
 
-def read_paper(configs: Path = CONFIGS) -> list[PaperNumber]:
+def read_paper() -> list[PaperNumber]:
     """Return the numbers under ``paper`` in the files of all rows, in the order of print.
 
     Rows that inherit from a row do not inherit its number. A :class:`UserError` names a wrong file.
     """
-    return list(_printed(folders(configs)))
+    return list(_printed(folders()))
 
 
 @cache
@@ -72,15 +71,3 @@ def _of_row(row: str, path: Path) -> PaperNumber | None:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: `paper` cannot be used: {error}") from error
     return number
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the content of a YAML file, which must be a mapping; an empty file is one."""
-    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        content = yaml.load(text, loader) or {}
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} must be a mapping, got {content!r}")
-    return content

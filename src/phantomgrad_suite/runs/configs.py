@@ -14,13 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from phantomgrad_suite.runs.errors import UserError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The folder of configs/, results/ and scripts/: the checkout or, in a wheel, the package.
 ROOT = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parents[1]
 IS_CHECKOUT = ROOT != _PACKAGE
-CONFIGS = ROOT / "configs"
+CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
 CONFIG_PATH = "PHANTOMGRAD_CONFIG_PATH"
 EXTENSIONS = "phantomgrad.extensions"
 
@@ -36,19 +38,19 @@ def extensions() -> dict[str, Path]:
     return found
 
 
-def shared_folders(configs: Path = CONFIGS) -> list[Path]:
-    """Return ``configs``, which has precedence, and those of the extensions."""
+def shared_folders() -> list[Path]:
+    """Return that of the checkout, which has precedence, and those of the extensions."""
     others = (folder / "configs" for folder in extensions().values())
-    return [configs, *(folder for folder in others if folder.is_dir())]
+    return [CONFIGS, *(folder for folder in others if folder.is_dir())]
 
 
-def folders(configs: Path = CONFIGS) -> tuple[Path, ...]:
+def folders() -> tuple[Path, ...]:
     """Return the shared folders and the user's.
 
     Raises:
         UserError: one of these is no folder, or has a file that would be ignored.
     """
-    shared, own = shared_folders(configs), own_folders()
+    shared, own = shared_folders(), own_folders()
     for folder in own:
         if not folder.is_dir():
             raise UserError(f"{CONFIG_PATH} must list folders of configurations, got {folder}")
@@ -64,15 +66,27 @@ def own_folders() -> list[Path]:
     return [Path(name) for name in os.environ.get(CONFIG_PATH, "").split(os.pathsep) if name]
 
 
-def find(name: str, places: tuple[Path, ...]) -> Path | None:
+def find(name: str) -> Path | None:
     """Return the file ``<name>.yaml`` of the first folder that has it."""
-    paths = (place / f"{name}.yaml" for place in places)
+    paths = (place / f"{name}.yaml" for place in folders())
     return next((path for path in paths if path.exists()), None)
 
 
-def choices(group: str, configs: Path = CONFIGS, pattern: str = "**/*") -> list[str]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file, which must be a mapping; an empty file is one."""
+    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        content = yaml.load(text, loader) or {}
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must be a mapping, got {content!r}")
+    return content
+
+
+def choices(group: str, pattern: str = "**/*") -> list[str]:
     """Return the choices of a configuration group, nested ones by their path."""
-    groups = [folder / group for folder in folders(configs)]
+    groups = [folder / group for folder in folders()]
     paths = {p.relative_to(g).with_suffix("") for g in groups for p in g.glob(f"{pattern}.yaml")}
     return sorted(map(str, paths))
 

@@ -9,7 +9,7 @@ import yaml
 from graph_data import REPOSITORY
 from training import composed
 
-from phantomgrad_suite.runs.configs import choices, find, folders, listed
+from phantomgrad_suite.runs.configs import choices, find, listed
 from phantomgrad_suite.runs.identity import Identity, split_row
 
 CONFIGS = REPOSITORY / "configs"
@@ -18,7 +18,7 @@ TABLES = choices("table")
 
 
 def file(name: str) -> Path:
-    found = find(name, folders())
+    found = find(name)
     assert found is not None, name
     return found
 

@@ -1,13 +1,13 @@
 """Editions of a table, whose rows shrink alike, and sweeps, which name rows by what they vary."""
 
 import pytest
-from experiments.rows import CONFIGS, identity, resolved, rows_of
+from experiments.rows import identity, resolved, rows_of
 
 from phantomgrad_suite.runs.identity import hash_config
 from phantomgrad_suite.runs.plan import tables
 
 pytestmark = pytest.mark.usefixtures("workplace")
-EDITIONS = [table for table in tables(CONFIGS) if table.startswith("cpu/")]
+EDITIONS = [table for table in tables() if table.startswith("cpu/")]
 
 
 @pytest.mark.parametrize("table", EDITIONS)

@@ -12,7 +12,8 @@ import phantomgrad_suite
 from phantomgrad_suite import load_model
 from phantomgrad_suite.jobs.build import build_data, build_task
 from phantomgrad_suite.jobs.trained import configuration
-from phantomgrad_suite.released import RESULTS, release, released, verify
+from phantomgrad_suite.released import release, released, verify
+from phantomgrad_suite.runs.configs import RESULTS
 from phantomgrad_suite.runs.errors import MissingDataError, UserError
 from phantomgrad_suite.runs.records import read_record, write_record
 

@@ -133,7 +133,7 @@ class Folder:
 
     def report(self, *names: str) -> int:
         """Run the command here; return its exit status."""
-        return main([*names, f"results={self.path}"], Path("nowhere"))
+        return main([*names, f"results={self.path}"])
 
     def table(self, key: str) -> Table:
         """Return a table as the command loads it."""

@@ -205,6 +205,7 @@ def test_an_installed_suite_does_not_rebuild_the_results_in_its_package(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr("phantomgrad_suite.report.command.IS_CHECKOUT", False)
-    assert main([], tmp_path) == 1
+    monkeypatch.setattr("phantomgrad_suite.report.command.RESULTS", tmp_path)
+    assert main([]) == 1
     assert "yours=runs/results shows your results" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]

@@ -6,9 +6,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from phantomgrad_suite.jobs.trained import RESULTS
 from phantomgrad_suite.report.catalogue import catalogue
 from phantomgrad_suite.report.inputs import read_paper
+from phantomgrad_suite.runs.configs import RESULTS
 
 README = """\
 # Results

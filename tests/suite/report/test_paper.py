@@ -5,6 +5,7 @@ import pytest
 from report.conftest import PUBLISHED
 
 from phantomgrad_suite.report.inputs import read_paper
+from phantomgrad_suite.runs.configs import CONFIG_PATH
 from phantomgrad_suite.runs.errors import UserError
 
 TABLE_1 = """
@@ -79,12 +80,13 @@ ROW = "line: 1, dataset: D, model: M, method: X, params: 1K"
         ("85.0", "cannot be used: "),
     ],
 )
-def test_a_bad_entry_is_named(tmp_path, entry, message):
+def test_a_bad_entry_is_named(tmp_path, monkeypatch, entry, message):
+    monkeypatch.setenv(CONFIG_PATH, str(tmp_path))
     (tmp_path / "experiment" / "t").mkdir(parents=True)
     path = tmp_path / "experiment" / "t" / "row.yaml"
     path.write_text(f"# A row.\npaper: {entry}\n", encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        read_paper(tmp_path)
+        read_paper()
 
 
 def test_spreads_are_sample_standard_deviations():

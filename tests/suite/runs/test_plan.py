@@ -1,7 +1,6 @@
 """The runs that table files list."""
 
 import pytest
-from graph_data import REPOSITORY
 from training import composed
 
 from phantomgrad_suite.jobs.compose import identity_of
@@ -9,8 +8,6 @@ from phantomgrad_suite.runs.configs import listed, sweep_of
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import split_row
 from phantomgrad_suite.runs.plan import expected
-
-CONFIGS = REPOSITORY / "configs"
 
 
 @pytest.mark.usefixtures("workplace")
@@ -30,7 +27,7 @@ def test_expected_runs_are_those_that_hydra_launches(table):
     params = sweep_of(sweeper.params, sweeper.scales or {}, scale)
     sweep = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in params.items()])
     (launched,) = BasicSweeper.split_arguments(sweep, max_batch_size=None)
-    runs = expected(CONFIGS, table)
+    runs = expected(table)
     assert len(launched) == len(runs)
     for place in (0, -1):
         identity = identity_of(composed([*chosen, *launched[place]]))

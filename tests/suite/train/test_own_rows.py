@@ -48,13 +48,13 @@ def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     )  # its row is composed, too
     assert script("table=mine", "cluster=local", "runtime.cluster.jobs=1").code == 0
     assert "skipped" in script("experiment=mine/first").out
-    assert status(["--table", "mine"], CONFIGS) == 0
+    assert status(["--table", "mine"]) == 0
     assert re.search(r"^mine/first +2 +2 ", capsys.readouterr().out, re.MULTILINE)
     published = workplace.path / "published"  # without records, to be quick
     published.mkdir()
-    assert report(["yours=runs/results", "mine"], published) == 0
+    assert report([f"results={published}", "yours=runs/results", "mine"]) == 0
     assert "| mine       | accuracy (%) " in capsys.readouterr().out
-    assert export_wandb(["mine"], CONFIGS) == 0
+    assert export_wandb(["mine"]) == 0
     assert "2 runs; to send them" in capsys.readouterr().out
 
 
@@ -94,7 +94,7 @@ def test_folders_that_would_be_ignored_are_refused(
         own_row.with_name("conf").joinpath(file).write_text("{}")
     assert script("experiment=mine/first").err.startswith(message)
     with pytest.raises(UserError, match=message):
-        status([], CONFIGS)
+        status([])
 
 
 @pytest.mark.parametrize("option", ["--config-dir=conf", "hydra.searchpath=[conf]"])

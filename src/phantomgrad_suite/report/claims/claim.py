@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from phantomgrad_suite.report.claims.quantities import QUANTITIES
-from phantomgrad_suite.report.inputs import read_yaml
+from phantomgrad_suite.runs.configs import read_yaml
 from phantomgrad_suite.runs.errors import UserError
 
 TESTS = ("greater", "less", "not_worse", "equivalent", "fails_more", "varies_more")

@@ -213,7 +213,7 @@ def test_the_rows_of_our_claims_are_experiments():
     rows = {row for claim in our_claims() if isinstance(claim, RunsClaim) for row in claim.rows}
     files = {row.removeprefix("cpu/") for row in rows if "figure3" not in row}
     assert files - {*choices("experiment")} == set()
-    swept = {row for row, _ in expected(REPOSITORY / "configs", "cpu/figure3")}
+    swept = {row for row, _ in expected("cpu/figure3")}
     assert {row for row in rows if row.startswith("cpu/figure3")} <= swept
 
 
