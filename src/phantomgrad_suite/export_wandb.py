@@ -12,9 +12,10 @@ from typing import Any
 
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.runs.identity import table_of
 from phantomgrad_suite.runs.plan import expected, tables
 from phantomgrad_suite.runs.records import Record
-from phantomgrad_suite.runs.wandb_naming import define_metrics, names, table_of
+from phantomgrad_suite.runs.wandb_naming import define_metrics, names
 
 _OUTCOME = ("result", "parameters", "seconds", "solver", "memory")
 _PRECISION_AXIS = "precision/step"

@@ -67,22 +67,13 @@ class Archive:
         return {key: found[key] for key in sorted(found, key=_order)}
 
     def of(self, kind: type[_R], *rows: str) -> list[_R]:
-        """Return the records of rows, each given in full or as the folder of several.
-
-        Raises:
-            RecordError: one is of another ``kind``.
-        """
-        chosen = [
+        """Return the records of a kind in ``rows``, each given in full or as a folder of rows."""
+        return [
             record
             for place in rows
             for (row, _), record in self.records.items()
-            if row == place or row.startswith(f"{place}/")
+            if isinstance(record, kind) and (row == place or row.startswith(f"{place}/"))
         ]
-        for record in chosen:
-            if not isinstance(record, kind):
-                other = f"{record.row}/{record.instance} in {self.file_of(record)}"
-                raise RecordError(f"{other} must be a {kind.__name__}: remove its line")
-        return [record for record in chosen if isinstance(record, kind)]
 
     def holds(self, record: AnyRecord) -> bool:
         """Return whether a record of this row and instance is there; reads one file."""

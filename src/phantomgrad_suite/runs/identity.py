@@ -53,6 +53,11 @@ def split_row(row: str) -> tuple[str, str]:
     return (scale, rest) if scale in SCALES else ("", row)
 
 
+def table_of(row: str) -> str:
+    """Return the table of a row: the first part of its name without the scale."""
+    return split_row(row)[1].partition("/")[0]
+
+
 def identify(config: Config, row_config: Config | None) -> Identity:
     """Return the identity of a run from its resolved configuration and that of its row alone.
 

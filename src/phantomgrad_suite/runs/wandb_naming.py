@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from phantomgrad_suite.runs.identity import split_row
+from phantomgrad_suite.runs.identity import table_of
 from phantomgrad_suite.runs.metrics import metric_of
 
 _BY_EPOCH = ("train", "test", "validation", "gradient", "solver", "adjoint", "seconds")
@@ -28,11 +28,6 @@ def names(row: str, instance: str, dataset: str, changes: Sequence[str] = ()) ->
         "tags": [t for t in dict.fromkeys((table_of(row), row)) if 0 < len(t) <= _LONGEST_TAG],
         "config": {"table": table_of(row), "row": row, "instance": instance},
     }
-
-
-def table_of(row: str) -> str:
-    """Return the table of a row: the first part of its name without the scale."""
-    return split_row(row)[1].partition("/")[0]
 
 
 def define_metrics(run: Any, metric: str, mode: str | None = None) -> None:
