@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from phantomgrad_suite.jobs.compose import help_text, without_launcher
+from phantomgrad_suite.jobs.compose import without_launcher
 from phantomgrad_suite.jobs.explain import explain, key_of
 from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS, listed, prefix
 from phantomgrad_suite.runs.errors import UserError
@@ -79,7 +79,8 @@ def run_script(work: Callable[[DictConfig], None], root: str) -> NoReturn:
 
     try:
         sys.argv[1:] = _for_each_row(arguments)
-        _run(job, root)
+        sys.modules["hydra.main"].get_args_parser = _parser  # type: ignore[attr-defined]
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
     except _COMPOSITION_ERRORS as error:
         if composed:
             raise
@@ -124,14 +125,6 @@ def _swept(argument: str, override: Override) -> str:
     if shared or override.is_sweep_override() or not (value := override.get_value_element_as_str()):
         return argument
     return f"{override.get_key_element()}=choice({value})"
-
-
-def _run(job: Callable[[DictConfig], None], root: str) -> None:
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(help_text(root, [a for a in sys.argv[1:] if not a.startswith("-")]))
-        return
-    sys.modules["hydra.main"].get_args_parser = _parser  # type: ignore[attr-defined]
-    hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=root)(job)()
 
 
 def _named(message: str, config: DictConfig) -> str:

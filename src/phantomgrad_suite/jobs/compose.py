@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from functools import cache
-from textwrap import indent
 from typing import Any
 
 from hydra import compose
@@ -15,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from phantomgrad_suite.jobs.explain import NAMING, explain, key_of, unknown_setting
 from phantomgrad_suite.jobs.resolvers import composing
 from phantomgrad_suite.jobs.types import check_types
-from phantomgrad_suite.runs.configs import choices, find, groups
+from phantomgrad_suite.runs.configs import find, groups
 from phantomgrad_suite.runs.errors import SettingError, UserError
 from phantomgrad_suite.runs.identity import Identity, identify, split_row
 
@@ -143,18 +142,3 @@ def as_dict(config: DictConfig) -> dict[str, Any]:
         raise UserError(
             f"{key} cannot be resolved ({reason}): set {key}, or what it refers to, to a value"
         ) from error
-
-
-def help_text(root: str, arguments: Sequence[str]) -> str:
-    """Return what ``--help`` prints: examples, the choices of every group, and all settings.
-
-    Hydra's own takes a second to list the groups.
-    """
-    with composing():
-        config = compose(root, list(arguments), return_hydra_config=True)
-    header = config.hydra.help.header
-    with open_dict(config):
-        del config["hydra"]
-    listed = "\n".join(f"  {group}: {', '.join(choices(group))}" for group in groups())
-    settings = indent(OmegaConf.to_yaml(config), "  ")
-    return f"{header}\nGroups of settings (group=choice):\n{listed}\n\nSettings:\n{settings}"

@@ -31,7 +31,7 @@ def test_help_lists_and_skips_do_not_wait_for_torch(workplace):
     workplace.train(*RUN)
     command = [sys.executable, "-c", COMMANDS]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=workplace.path)
-    helped, listed = " chains/implicit, ", "train.py experiment=chains/implicit"
+    helped, listed = "experiment/chains: implicit, ", "train.py experiment=chains/implicit"
     assert all(text in done.stdout for text in (helped, listed, "finished, skipped"))
     assert done.stdout.splitlines()[-1] == "imported:"
 
