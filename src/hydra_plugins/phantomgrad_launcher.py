@@ -27,29 +27,25 @@ class ClusterLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Print, run or submit the commands; exits with 1 if one failed."""
+        """Print, run or submit the commands; a :class:`UserError` says that one failed."""
         from phantomgrad_suite.cluster.command import Command
-        from phantomgrad_suite.runs.errors import UserError
 
         runtime, script = self._config.runtime, Path(sys.argv[0])
         if runtime.cluster.kind == "local":
             from phantomgrad_suite.cluster import local
 
             local.prepare(runtime.cluster)  # continues while the rows are composed
-        try:
-            commands = [
-                Command.of(self._compose(self._config, list(overrides)), overrides)
-                for overrides in job_overrides
-            ]
-            if runtime.cluster.kind == "list":
-                print(*(command.line(script) for command in commands), sep="\n", flush=True)
-            elif runtime.cluster.kind == "local":
-                local.run_all(commands, runtime.cluster, script.resolve())
-            else:
-                from phantomgrad_suite.cluster import slurm
+        commands = [
+            Command.of(self._compose(self._config, list(overrides)), overrides)
+            for overrides in job_overrides
+        ]
+        if runtime.cluster.kind == "list":
+            print(*(command.line(script) for command in commands), sep="\n", flush=True)
+        elif runtime.cluster.kind == "local":
+            local.run_all(commands, runtime.cluster, script.resolve())
+        else:
+            from phantomgrad_suite.cluster import slurm
 
-                logs = Path(runtime.paths.runs) / ".cluster"
-                slurm.submit(commands, runtime.cluster, script.resolve(), logs)
-        except UserError as error:
-            sys.exit(str(error))
+            logs = Path(runtime.paths.runs) / ".cluster"
+            slurm.submit(commands, runtime.cluster, script.resolve(), logs)
         return []
