@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import quantile_test
 
-from phantomgrad_suite.runs.records import StudyRecord, read_study
+from phantomgrad_suite.runs.records import StudyRecord, read_any
 
 HISTORY = Path(__file__).with_name("history.csv")
 INTERVAL = ["low", "ratio", "high"]
@@ -65,7 +65,7 @@ def last_like(bench: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
 
 def main(path: Path) -> int:
     """Print the cases beside the last ones, and return 1 where one has become slower."""
-    bench = cases(read_study(path))
+    bench = cases(read_any(path))
     history = pd.read_csv(HISTORY) if HISTORY.exists() else bench.head(0)
     before = last_like(bench, history)[INTERVAL].add_suffix(" before")
     table = bench.set_index("case")[INTERVAL].join(before)

@@ -21,7 +21,7 @@ def bench(monkeypatch, tmp_path):
         environment = {"processor": processor, "threads": 1, "accelerator": None, "git": "c0ffee"}
         numbers = {"solves": [solve], "steps": []}
         record = SimpleNamespace(finished=date, environment=environment, numbers=numbers)
-        monkeypatch.setattr(history, "read_study", lambda path: record)
+        monkeypatch.setattr(history, "read_any", lambda path: record)
         return history.main(tmp_path / "record.json")
 
     return run

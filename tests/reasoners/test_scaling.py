@@ -17,7 +17,7 @@ from phantomgrad_suite.jobs.trained import configuration, evaluate, read_release
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.configs import RESULTS
 from phantomgrad_suite.runs.errors import UserError
-from phantomgrad_suite.runs.records import Record, read_study, write_record
+from phantomgrad_suite.runs.records import Record, read_any, write_record
 
 
 def test_majority_is_of_whole_answers_and_the_earliest_of_equals():
@@ -134,7 +134,7 @@ SMALL = ("setting.depth=2", "setting.puzzles=32", "setting.starts=3")
 
 
 def measured(workplace, *overrides):
-    return read_study(workplace.study("study=scaling", *SMALL, *overrides) / "record.json")
+    return read_any(workplace.study("study=scaling", *SMALL, *overrides) / "record.json")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from phantomgrad_reasoners.settling import (
     rule_of,
 )
 from phantomgrad_reasoners.traces import Trace
-from phantomgrad_suite.runs.records import read_study
+from phantomgrad_suite.runs.records import read_any
 
 
 def found(answers, solved, changes, halting=None):
@@ -110,7 +110,7 @@ def test_the_study_of_a_run(workplace):
     folder = workplace.train(*ROW)
     run = f"run={folder.relative_to(workplace.path / 'runs')}"
     settings = ("setting.depth=2", "setting.starts=2", "setting.puzzles=32")
-    numbers = read_study(workplace.study("study=settling", run, *settings) / "record.json").numbers
+    numbers = read_any(workplace.study("study=settling", run, *settings) / "record.json").numbers
     assert [(row["set"], row["n"]) for row in numbers["sets"]] == [
         ("test", 32),
         ("test/known_grids", 32),

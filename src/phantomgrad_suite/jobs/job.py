@@ -19,12 +19,12 @@ from phantomgrad_suite.jobs.processes import (
     is_first_process,
     is_started_with_others,
 )
-from phantomgrad_suite.runs.archive import AnyRecord, Archive
+from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import check_writable
 from phantomgrad_suite.runs.folder import RunFolder, log_attempt
 from phantomgrad_suite.runs.identity import Identity
-from phantomgrad_suite.runs.records import read_any, write_record
+from phantomgrad_suite.runs.records import AnyRecord, read_any, write_record
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from phantomgrad_suite.runs.files import write_file
 from phantomgrad_suite.runs.records import (
+    AnyRecord,
     Record,
     RecordError,
     StudyRecord,
@@ -24,8 +25,6 @@ from phantomgrad_suite.runs.records import (
     read_lines,
     record_of,
 )
-
-AnyRecord = Record | StudyRecord
 
 _R = TypeVar("_R", Record, StudyRecord)
 _SUFFIX = ".jsonl"

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.files import write_file
@@ -148,31 +148,38 @@ class StudyRecord(_Finished):
     kind: str = "study"
 
 
-_T = TypeVar("_T", Record, StudyRecord)
+AnyRecord = Record | StudyRecord
 
 
 def read_record(path: Path) -> Record:
-    """Read the record of a run; a :class:`RecordError` names an unusable file."""
-    return _made(read_json(path), path, Record)
+    """Read the record of a run."""
+    record = read_any(path)
+    if not isinstance(record, Record):
+        raise RecordError(f"{path} is the record of a study: name one of a run")
+    return record
 
 
-def read_study(path: Path) -> StudyRecord:
-    """Read the record of a study."""
-    return _made(read_json(path), path, StudyRecord)
-
-
-def read_any(path: Path) -> Record | StudyRecord:
-    """Read the record of a run or of a study."""
+def read_any(path: Path) -> AnyRecord:
+    """Read the record of a run or of a study; a :class:`RecordError` names an unusable file."""
     return record_of(read_json(path), path)
 
 
-def record_of(content: Any, place: Path | str) -> Record | StudyRecord:
-    """Return the JSON ``content`` of a ``place`` as the record of a run or of a study."""
-    is_study = isinstance(content, dict) and content.get("kind") == "study"
-    return _made(content, place, StudyRecord) if is_study else _made(content, place, Record)
+def record_of(content: Any, path: Path | str) -> AnyRecord:
+    """Return the JSON ``content`` of ``path`` as the record of a run or of a study."""
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
+    kind = StudyRecord if content.get("kind") == "study" else Record
+    try:
+        record = kind(**_with_parts(content))
+        check_row(f"{record.row}/{record.instance}")
+        return record
+    except (TypeError, UserError) as error:
+        raise RecordError(
+            f"{path} is not a valid record ({error}): delete it and repeat the run"
+        ) from error
 
 
-def made_from_changes(record: Record | StudyRecord) -> bool:
+def made_from_changes(record: AnyRecord) -> bool:
     """Return whether a run was made from a changed checkout, so that none can repeat it."""
     attempts = [record.environment, *record.environment.get("earlier", ())]
     return any(str(attempt.get("git")).endswith("+dirty") for attempt in attempts)
@@ -212,20 +219,6 @@ def _read(path: Path, parse: Callable[[str], Any]) -> Any:
         raise RecordError(
             f"{path} is not a readable record ({error}): "
             "restore it, or delete it and repeat the run"
-        ) from error
-
-
-def _made(content: Any, path: Path | str, kind: type[_T]) -> _T:
-    """Return the JSON ``content`` of ``path`` as a record of ``kind``."""
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise RecordError(f"{path} does not have schema {SCHEMA}: delete it and repeat the run")
-    try:
-        record = kind(**_with_parts(content))
-        check_row(f"{record.row}/{record.instance}")
-        return record
-    except (TypeError, UserError) as error:
-        raise RecordError(
-            f"{path} is not a valid record ({error}): delete it and repeat the run"
         ) from error
 
 

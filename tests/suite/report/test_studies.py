@@ -2,7 +2,7 @@
 
 from report.conftest import published, study_table
 
-from phantomgrad_suite.runs.records import Check, read_study, write_record
+from phantomgrad_suite.runs.records import Check, read_any, write_record
 
 REDUCED = {"protocol": "reduced", "changes": ["7 of 9 samples", "x=1"]}
 
@@ -10,7 +10,7 @@ REDUCED = {"protocol": "reduced", "changes": ["7 of 9 samples", "x=1"]}
 def test_checks_show_which_claims_hold(tmp_path):
     checks = [Check.above("up", 2.0, 1.0), Check.below("not finite", float("nan"), 1.0)]
     write_record(published("figure1/tanh", checks=checks), tmp_path / "r.json")
-    table = study_table("figure1", read_study(tmp_path / "r.json"))
+    table = study_table("figure1", read_any(tmp_path / "r.json"))
     assert table.sections[-1].frame.to_numpy().tolist() == [
         ["figure1/tanh", "up", "2", "1", "holds"],
         ["figure1/tanh", "not finite", "nan", "1", "DOES NOT HOLD"],

@@ -9,7 +9,7 @@ from study.tiny import STUDY, TINY, own_study
 from phantomgrad_suite.runs.archive import Archive
 from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.runs.identity import hash_config
-from phantomgrad_suite.runs.records import Check, StudyRecord, read_study
+from phantomgrad_suite.runs.records import Check, StudyRecord, read_any
 from phantomgrad_suite.studies import Findings, Study
 
 
@@ -18,7 +18,7 @@ def test_study_writes_its_record(workplace):
     own_study(workplace)
     folder = workplace.study(STUDY, "seed=3")
     assert folder == workplace.path / "runs" / "figure1" / "tanh" / "seed3"
-    record = read_study(folder / "record.json")
+    record = read_any(folder / "record.json")
     results = Archive(workplace.path / "runs/results/records")
     assert results.records["figure1/tanh", "seed3"] == record
     assert (record.row, record.instance) == ("figure1/tanh", "seed3")
@@ -38,7 +38,7 @@ def test_study_writes_its_record(workplace):
 
 def test_changed_study_is_reduced_and_not_published(workplace):
     """The hash of its configuration, with the number of threads, names its folder."""
-    record = read_study(workplace.study(*TINY, "threads=1") / "record.json")
+    record = read_any(workplace.study(*TINY, "threads=1") / "record.json")
     assert record.protocol == "reduced"
     changed = {line.partition("=")[0] for line in (*TINY, "threads=1") if line != STUDY}
     assert {change.partition("=")[0] for change in record.changes} == changed
