@@ -10,8 +10,7 @@ from phantomgrad.checks import check_at_least, check_list
 from phantomgrad.models import Memory
 from phantomgrad.solvers import Solver
 from phantomgrad_suite.checkpoint.distributed import of_all_processes, of_this_process
-from phantomgrad_suite.data.text.streams import Segments, TokenBatch
-from phantomgrad_suite.runs.errors import UserError
+from phantomgrad_suite.data.text.streams import TokenBatch
 from phantomgrad_suite.tasks.base import Task
 from phantomgrad_suite.tasks.means import Means
 
@@ -65,25 +64,6 @@ class LanguageModelling(Task):
         keys = [name + at for name, each in self._evaluations.items() for at in each]
         self._losses = Means(keys)
         self._memory: dict[str, Memory] = {}
-
-    def on_train_start(self) -> None:
-        """Raise a :class:`UserError` if a stream of a text is too short to fill a memory."""
-        super().on_train_start()
-        own = getattr(self.model, "memory_length", 0)
-        lengths = [("model.memory_length", own, self.trainer.train_dataloader)]
-        # In evaluation the model's own memory may be longer than a text.
-        loaders = zip(self.evaluation_sets, self.trainer.val_dataloaders or [], strict=False)
-        for part, loader in loaders:
-            for at, options in self._evaluations[part].items():
-                name = "other_memories" if at.startswith("_at_") else "evaluation_memory"
-                lengths.append((f"task.{name}", options["memory_length"] or 0, loader))
-        for name, length, loader in lengths:
-            text = getattr(loader, "dataset", None)
-            if isinstance(text, Segments) and length >= text.length:
-                raise UserError(
-                    f"{name} must be less than the {text.length} tokens of a stream of the "
-                    f"{text.name} text, got {length}"
-                )
 
     def training_loss(self, batch: TokenBatch) -> tuple[Tensor, int]:
         losses = self._word_losses(batch, "train", unrolled=self.unrolled_layers)

@@ -11,7 +11,6 @@ from torch import nn
 from phantomgrad import Steps
 from phantomgrad.models import Memory
 from phantomgrad_suite.data import Corpus, LanguageData
-from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.tasks import LanguageModelling
 
 pytestmark = QUIET
@@ -114,19 +113,6 @@ def test_test_set_is_evaluated_at_further_memory_lengths():
     assert further == {"test/perplexity_at_0", "test/perplexity_at_5"}
     lengths = [options["memory_length"] for training, *_, options in model.calls if not training]
     assert lengths == 8 * [7, 0, 5] + 10 * [7]
-
-
-def test_memory_must_fit_into_the_streams_that_are_evaluated_with_it(monkeypatch):
-    """A further one is that of the test set alone."""
-    sizes = {"train": 43, "test": 23, "validation": 9}
-    parts = {k: torch.arange(n).int() % WORDS for k, n in sizes.items()}
-    monkeypatch.setattr(Counting, "corpus", Corpus(parts, WORDS, ""))
-    fit(task_of(Bigrams(), other_memories=[22]), counting())
-    for name, length, part in (("other_memories", 23, "test"), ("evaluation_memory", 9, "val")):
-        value = [length] if name == "other_memories" else length
-        message = f"task.{name} must be less than the {length} tokens of a stream of the {part}"
-        with pytest.raises(UserError, match=message):
-            fit(task_of(Bigrams(), **{name: value}), counting())
 
 
 def test_test_set_is_evaluated_with_further_solvers():

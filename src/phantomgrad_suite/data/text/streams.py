@@ -34,16 +34,12 @@ class Segments(Dataset[TokenBatch]):
         self, tokens: Tensor, streams: int, segment_length: int, share: Share, name: str
     ) -> None:
         everywhere = streams * share.processes
-        self.name, self.length = name, len(tokens) // everywhere
-        if not self.length:
-            raise UserError(
-                f"the {name} text has {len(tokens)} tokens, too few for {everywhere} streams: "
-                f"lower dataset.{'batch_size' if name == 'training' else 'test_batch_size'}"
-            )
+        self.length = len(tokens) // everywhere
         if self.length <= segment_length:
+            size = "batch_size" if name == "training" else "test_batch_size"
             raise UserError(
-                f"dataset.segment_length must be less than the {self.length} tokens of each of "
-                f"{everywhere} streams of the {name} text, got {segment_length}"
+                f"the {name} text has {self.length} tokens for each of {everywhere} streams, too "
+                f"few for a segment of {segment_length}: lower dataset.{size} or segment_length"
             )
         rows = tokens[: everywhere * self.length].view(everywhere, self.length)
         self._rows = rows[streams * share.process : streams * (share.process + 1)]
