@@ -77,7 +77,8 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         "command": command_line(HydraConfig.get()),
         "data": described["fingerprint"],
     }
-    history, cost, state = History(), CostMeter(), RunState(facts)
+    history, state = History(), RunState(facts)
+    cost = CostMeter(history)
     checkpoint: LastCheckpoint = build(
         config.runtime.checkpoint,
         "runtime.checkpoint",
@@ -94,7 +95,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     diverged = _fit(trainer, task, data, folder, history, state)
     if diverged and finite:
         diverged["loss"] = finite.loss
-    load |= {"end": load_average(), "cpu_over_wall": cost.cpu_over_wall()}
+    load["end"] = load_average()
     seen = {"processes": trainer.world_size, "compiled": compiled.mode, "load": load}
     environment = {**facts["environment"], **seen}
     if len(state.attempts) > 1:
