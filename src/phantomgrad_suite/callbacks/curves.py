@@ -57,7 +57,7 @@ class History(Series):
         self._evaluated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        check_finite(self.epochs + 1, loss=trainer.callback_metrics.get("train/loss"))
+        check_finite(self.epochs + 1, trainer.callback_metrics.get("train/loss"), pl_module)
         found = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self._evaluated:
             _check_metric(found, pl_module.metric)

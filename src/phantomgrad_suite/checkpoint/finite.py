@@ -19,7 +19,7 @@ class FiniteSteps(Callback):
     """Stops the run before an optimizer step whose gradient is NaN or infinite.
 
     The check synchronises with the device once a step. Under ``precision=16-mixed`` it is left to
-    the gradient scaler, whose first scales overflow. Weights are checked at the end of epochs.
+    the gradient scaler, whose first scales overflow.
     """
 
     def __init__(self) -> None:
@@ -44,9 +44,6 @@ class FiniteSteps(Callback):
             f"is not finite in {names}"
         )
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        check_finite(trainer.current_epoch + 1, model=pl_module)
-
 
 def nonfinite(tensors: Mapping[str, Tensor]) -> str:
     """Return the names of the tensors with NaN or infinite entries, shortened; usually empty."""
@@ -58,9 +55,9 @@ def nonfinite(tensors: Mapping[str, Tensor]) -> str:
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def check_finite(epoch: int, *, loss: Tensor | None = None, model: nn.Module | None = None) -> None:
+def check_finite(epoch: int, loss: Tensor | None, model: nn.Module) -> None:
     """Raise :class:`Diverged` if the training loss or a parameter of ``model`` is not finite."""
     if loss is not None and not loss.isfinite():
         raise Diverged(f"the training loss is {float(loss)} in epoch {epoch}")
-    if model and (names := nonfinite(dict(model.named_parameters()))):
+    if names := nonfinite(dict(model.named_parameters())):
         raise Diverged(f"weights are not finite in epoch {epoch}, in {names}")

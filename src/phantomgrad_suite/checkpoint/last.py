@@ -99,7 +99,7 @@ class LastCheckpoint(Checkpoint):
         if loss is not None and trainer.world_size > 1:  # all processes stop, or none
             loss = loss.to(trainer.strategy.root_device, copy=True)
             loss = trainer.strategy.reduce(loss, reduce_op="sum")
-        check_finite(trainer.current_epoch + 1, loss=loss, model=task)
+        check_finite(trainer.current_epoch + 1, loss, task)
         trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         if reason == _DUE:

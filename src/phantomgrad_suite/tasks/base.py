@@ -214,7 +214,7 @@ class Task(LightningModule):
         try:
             getattr(self.model, "project_", lambda: None)()
         except RuntimeError:  # a decomposition of NaN weights
-            check_finite(self.current_epoch + 1, loss=self.total_loss)
+            check_finite(self.current_epoch + 1, self.total_loss, self)
             raise
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
