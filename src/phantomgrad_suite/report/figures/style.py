@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal
@@ -97,19 +97,26 @@ class Lines(Plot):
             max(6.4, 1.4 + _PANEL[0] * len(columns) + 0.075 * longest * len(self._named(rows[0]))),
             0.75 + _PANEL[1] * len(rows) + 0.35 * (len(rows) == 1),
         )
-        figure, panels = _panels(self.title, size, self.points, sharey=self.share)
+        # Names at the right may be wider in the reader's font.
+        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(rect=(0, 0, 0.985, 1)))
+        figure.suptitle(pretty(fill(self.title, int(11.5 * size[0]))), x=0.012, ha="left")
+        grid = figure.subplots(len(rows), len(columns), squeeze=False, sharey=self.share)
+        found = dict(iter(self.points.groupby(["row", "column"], sort=False)))
+        panels = dict(zip(product(rows, columns), grid.flat, strict=True))
+        for place in panels.keys() - found.keys():
+            panels.pop(place).set_visible(False)
         looks, lowest = looks_of(self.points), {column: row for row, column in panels}
         highest = {column: row for row, column in reversed(panels)}
-        for (row, column), (axes, points) in panels.items():
-            self._draw(axes, points, looks)
+        for (row, column), axes in panels.items():
+            self._draw(axes, found[row, column], looks)
             label = "\n".join(pretty(fill(line, _TITLE)) for line in row.split("\n"))
             axes.set_ylabel(label if column == columns[0] else "")
             axes.set_xlabel((self.x or pretty(column)) if row == lowest[column] else "")
             if self.x and row == highest[column]:
                 axes.set_title(pretty(fill(column, _TITLE)))
-        for (row, column), (axes, points) in panels.items():  # whose limits no panel changes now
+        for (row, column), axes in panels.items():  # whose limits no panel changes now
             if column in self._named(row):
-                _name(axes, points.dropna(subset="y"), looks)
+                _name(axes, found[row, column].dropna(subset="y"), looks)
         figure.supxlabel(self.note, fontsize=7.5, color=MUTED, x=0.012, ha="left")
         return figure
 
@@ -186,23 +193,6 @@ def _name(axes: Axes, points: pd.DataFrame, looks: pd.DataFrame) -> None:
         axes.add_line(line)
         place: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "fontsize": 7.5}
         axes.text(sample[1] + 0.08 / width, at, pretty(label), **place)
-
-
-def _panels(
-    title: str, size: tuple[float, float], points: pd.DataFrame, **options: Any
-) -> tuple[Figure, dict[tuple[str, str], tuple[Axes, pd.DataFrame]]]:
-    """Return a figure, and the axes and points of each of its panels by row and column."""
-    # Names at the right may be wider in the reader's font.
-    layout = ConstrainedLayoutEngine(rect=(0, 0, 0.985, 1))
-    figure = Figure(figsize=size, layout=layout)
-    figure.suptitle(pretty(fill(title, int(11.5 * size[0]))), x=0.012, ha="left")
-    rows, columns = points["row"].unique(), points["column"].unique()
-    grid = figure.subplots(len(rows), len(columns), squeeze=False, **options)
-    found = dict(iter(points.groupby(["row", "column"], sort=False)))
-    places = {(r, c): grid[i, j] for i, r in enumerate(rows) for j, c in enumerate(columns)}
-    for place, axes in places.items():
-        axes.set_visible(place in found)
-    return figure, {place: (axes, found[place]) for place, axes in places.items() if place in found}
 
 
 def looks_of(points: pd.DataFrame) -> pd.DataFrame:
