@@ -77,8 +77,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
         "command": command_line(HydraConfig.get()),
         "data": described["fingerprint"],
     }
-    history, state = History(), RunState(facts)
-    cost = CostMeter(history)
+    history, cost, state = History(), CostMeter(), RunState(facts)
     checkpoint: LastCheckpoint = build(
         config.runtime.checkpoint,
         "runtime.checkpoint",
@@ -95,7 +94,7 @@ def _execute(config: DictConfig, identity: Identity, folder: RunFolder) -> tuple
     diverged = _fit(trainer, task, data, folder, history, state)
     if diverged and finite:
         diverged["loss"] = finite.loss
-    load["end"] = load_average()
+    load |= {"end": load_average(), "cpu_over_wall": cost.cpu_over_wall()}
     seen = {"processes": trainer.world_size, "compiled": compiled.mode, "load": load}
     environment = {**facts["environment"], **seen}
     if len(state.attempts) > 1:

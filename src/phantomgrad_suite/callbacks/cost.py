@@ -19,7 +19,6 @@ from phantomgrad.deq import DEQ
 from phantomgrad.nn import one_pass
 from phantomgrad.solvers import Map
 from phantomgrad_suite.callbacks.capture import detached, watch
-from phantomgrad_suite.callbacks.curves import History
 
 
 class CostMeter(Callback):
@@ -29,11 +28,11 @@ class CostMeter(Callback):
     of a step are measured by the throughput study, on a machine that does nothing else.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self) -> None:
         self.earlier = 0.0  # seconds before the checkpoint from which the run was resumed
         self._start = time.perf_counter()
-        self._history = history  # has the sums of each epoch
-        self._steps = 0
+        self._seconds: dict[str, float] = defaultdict(float)  # of the run, by phase
+        self._counts: dict[str, int] = defaultdict(int)
         self._epoch: dict[str, float] = defaultdict(float)  # of this epoch, by phase
         self._clocks = _clocks()
 
@@ -55,27 +54,37 @@ class CostMeter(Callback):
 
     def on_train_batch_end(self, *_: Any) -> None:
         self._epoch["step_cpu"] += time.process_time() - self._step_cpu
-        self._steps += 1
+        self._counts["step_cpu"] += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._read()
+        for name, seconds in self._epoch.items():
+            self._seconds[name] += seconds
+        for name in self._clocks:
+            self._counts[name] += 1
         pl_module.log_dict({f"seconds/{name}": seconds for name, seconds in self._epoch.items()})
         self._epoch.clear()
 
     def means(self) -> dict[str, float]:
-        """Return the means over all epochs, and of ``step_cpu`` over all steps."""
-        if not (epochs := self._history.epochs):
-            return {}
-        counts = {"epoch": epochs, "epoch_cpu": epochs, "step_cpu": self._steps}
-        return {n: sum(self._history.curves[f"seconds/{n}"]) / c for n, c in counts.items()}
+        return {name: self._seconds[name] / self._counts[name] for name in sorted(self._counts)}
+
+    def cpu_over_wall(self) -> float | None:
+        """Return the CPU time of all epochs over their wall-clock time: the busy share of a thread.
+
+        Less than the number of threads means that other work shared the machine.
+        """
+        wall = self._seconds["epoch"]
+        return self._seconds["epoch_cpu"] / wall if wall else None
 
     def state_dict(self) -> dict[str, Any]:
         self._read()
         total = self.earlier + time.perf_counter() - self._start
-        return {"total": total, "epoch": dict(self._epoch), "steps": self._steps}
+        sums = {"seconds": dict(self._seconds), "counts": dict(self._counts)}
+        return {"total": total, "epoch": dict(self._epoch), **sums}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._steps = state_dict["steps"]
+        self._seconds.update(state_dict["seconds"])
+        self._counts.update(state_dict["counts"])
         self._epoch.update(state_dict["epoch"])
         self._clocks, self.earlier = _clocks(), state_dict["total"]
 

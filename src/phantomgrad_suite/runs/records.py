@@ -64,13 +64,12 @@ class _Finished:
         protocol: ``full``, or ``reduced`` if it is smaller than the paper's.
         changes: the differences from the full protocol, as overrides or descriptions.
         seconds: wall-clock time, ``total`` and, of a run, per ``epoch``; processor time as
-            ``epoch_cpu`` of a run and ``cpu`` of a study. If ``epoch_cpu`` is less than the threads
-            times ``epoch``, other work shared the machine.
+            ``epoch_cpu`` of a run and ``cpu`` of a study.
         environment: git revision, versions, hardware, threads, processes; of a run ``compiled``,
             the mode in which f was compiled, if it was. ``load`` has the load average of the
-            machine at ``start`` and ``end`` (of the last attempt, None where there is none); older
-            records lack it. A resumed run also has ``earlier``: start, revision and hardware of
-            each attempt before the last.
+            machine at ``start`` and ``end`` (of the last attempt, None where there is none), and
+            of a run ``cpu_over_wall``, over all epochs; older records lack it. A resumed run also
+            has ``earlier``: start, revision and hardware of each attempt before the last.
         config_hash: the hash of the part of the configuration that determines the result.
         started: UTC, ISO 8601, as ``finished``.
     """

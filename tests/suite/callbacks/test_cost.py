@@ -16,17 +16,18 @@ from phantomgrad_suite.callbacks.cost import (
     EvaluationTime,
     evaluation_seconds,
 )
-from phantomgrad_suite.callbacks.curves import History
 
 
 class Run:
-    """A stand-in for the Lightning module: its device, the clock, and a history of its logs."""
+    """A stand-in for the Lightning module: its device, the clock, and what was logged."""
 
     def __init__(self):
         self.device = torch.device("cpu")
         self.now = 100.0
-        self.history = History()
-        self.log_dict = self.history.keep
+        self.logged = []
+
+    def log_dict(self, values):
+        self.logged.append(values)
 
     def epoch(self, meter, *steps):
         """Steps of these seconds, a second apart; then 10 seconds of evaluation."""
@@ -50,12 +51,13 @@ def run(monkeypatch):
 
 def test_steps_and_epochs_add_up(run):
     """The means are over all steps and epochs; the logged values are sums over an epoch."""
-    meter = CostMeter(run.history)
-    assert meter.means() == {}
+    meter = CostMeter()
+    assert meter.cpu_over_wall() is None
     run.epoch(meter, 9.0, 15.0)
+    assert meter.cpu_over_wall() == pytest.approx(0.5)
     assert meter.means() == pytest.approx({"epoch": 36, "epoch_cpu": 18, "step_cpu": 6})
     totals = {"epoch": 36, "epoch_cpu": 18, "step_cpu": 12}
-    assert run.history.curves == {f"seconds/{name}": [n] for name, n in totals.items()}
+    assert run.logged == [pytest.approx({f"seconds/{name}": n for name, n in totals.items()})]
     run.epoch(meter, 11.0)
     assert meter.means()["epoch"] == pytest.approx((36 + 22) / 2)
     assert meter.means()["step_cpu"] == pytest.approx((4.5 + 7.5 + 5.5) / 3)

@@ -32,7 +32,10 @@ def test_run_writes_its_record(workplace):
     assert record.config["runtime"]["run"]["instance"] == record.instance
     assert torch.__version__.startswith(record.environment["versions"]["torch"])
     assert record.environment["processes"] == 1
-    assert set(record.environment["load"]) == {"start", "end"}
+    load = record.environment["load"]
+    assert set(load) == {"start", "end", "cpu_over_wall"}
+    shares = record.seconds["epoch_cpu"] / record.seconds["epoch"]
+    assert load["cpu_over_wall"] == pytest.approx(shares)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
