@@ -60,7 +60,7 @@ def load_model(name: str, results: Path = RESULTS, data: Path | None = None) -> 
         weights = read_weights(folder, record.weights["last"])
         sizes: Any = build_data(configuration(record, data and Path(data))).sizes()
     else:
-        _, record, weights, sizes = read_released(name, results)
+        record, weights, sizes = read_released(name, results)
     model: nn.Module = build(configuration(record).model, "model", **sizes)
     model.load_state_dict(weights)
     return model.eval()
@@ -86,7 +86,7 @@ def _verified(name: str, data: Path | None, results: Path) -> bool:
         record = read_run(Path(name))
         models = {key: read_weights(Path(name), kept) for key, kept in record.weights.items()}
     else:
-        _, record, last, _ = read_released(name, results)
+        record, last, _ = read_released(name, results)
         models = {"last": last}
     config = configuration(record, data if data or is_run else Path("data"))
     try:

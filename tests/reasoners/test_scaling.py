@@ -140,7 +140,7 @@ def measured(workplace, *overrides):
 @pytest.fixture
 def released_run(workplace):
     """The record of a run with the released weights, and the value that an evaluation gives."""
-    _, record, weights, _ = read_released("reasoning/sudoku6")
+    record, weights, _ = read_released("reasoning/sudoku6")
     folder = workplace.path / "runs" / "reasoning" / "sudoku6" / "seed0"
     (folder / "weights").mkdir(parents=True)
     torch.save(weights, folder / "weights" / "selected.pt")

@@ -75,9 +75,8 @@ def configuration(record: Record, data: Path | None = None) -> DictConfig:
 
 
 class Released(NamedTuple):
-    """A released model: its full name, its record, and the content of its file."""
+    """A released model: its record, and the content of its file."""
 
-    name: str
     record: Record
     weights: dict[str, Tensor]
     sizes: dict[str, float]  # the arguments of its constructor that depend on the data
@@ -115,7 +114,7 @@ def read_released(name: str, results: Path = RESULTS) -> Released:
     with safe_open(path, "pt") as file:
         sizes = json.loads(file.metadata()["sizes"])
         weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    return Released(name, read_record(path.with_suffix(".json")), weights, sizes)
+    return Released(read_record(path.with_suffix(".json")), weights, sizes)
 
 
 def weights_file(name: str, results: Path) -> Path:

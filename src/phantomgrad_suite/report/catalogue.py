@@ -1,4 +1,4 @@
-"""The catalogue of all tables (titles, notes, commands), and the templates of the page."""
+"""The catalogue of all tables: titles, notes, commands."""
 
 import itertools
 import tomllib
@@ -8,8 +8,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from phantomgrad_suite.runs.configs import folders, read_yaml
 from phantomgrad_suite.runs.errors import UserError
@@ -78,15 +76,3 @@ def _tables_of_runs(configs: Path) -> Iterator[Entry]:
 def entry_of(key: str) -> Entry:
     """Return the entry of a table, which no file needs to describe."""
     return catalogue().get(key) or Entry(key, key.capitalize())
-
-
-def templates(**options: Any) -> Environment:
-    """Return the templates of the HTML page."""
-    return Environment(
-        loader=PackageLoader("phantomgrad_suite.report"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        **options,
-    )

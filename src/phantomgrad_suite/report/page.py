@@ -5,11 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from phantomgrad_suite.report.catalogue import templates
 from phantomgrad_suite.report.document import Table, body, html
 from phantomgrad_suite.report.figures.style import Plot
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("phantomgrad_suite.report"),
+    undefined=StrictUndefined,
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 def page(
@@ -29,20 +38,16 @@ def page(
     bodies = {table.key: _linked(body(table)) for table in tables}
     if claims:
         bodies["claims"] = _linked(body(replace(claims, sections=claims.sections[1:])))
-    return (
-        templates(autoescape=True)
-        .get_template("index.html.j2")
-        .render(
-            first=first,
-            claims=claims,
-            tables=[table for table in tables if table.sections],
-            missing=[table for table in tables if not table.sections],
-            figures=figures,
-            bodies=bodies,
-            findings=findings,
-            other=other,
-            reading=_linked(readme.get("How to read a table", "")),
-        )
+    return _TEMPLATES.get_template("index.html.j2").render(
+        first=first,
+        claims=claims,
+        tables=[table for table in tables if table.sections],
+        missing=[table for table in tables if not table.sections],
+        figures=figures,
+        bodies=bodies,
+        findings=findings,
+        other=other,
+        reading=_linked(readme.get("How to read a table", "")),
     )
 
 

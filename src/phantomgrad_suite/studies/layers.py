@@ -109,7 +109,7 @@ def released_layers(
 
     The data are in ``folder``; the global generator shuffles them.
     """
-    _, record, weights, _ = read_released(name)
+    record, weights, _ = read_released(name)
     config = configuration(record, folder)
     data: Any = build_data(config)
     data.setup("fit")

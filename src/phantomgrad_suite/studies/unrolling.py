@@ -56,7 +56,7 @@ class UnrolledEvaluation(Study):
     data: str = "data"
 
     def measure(self, seed: int, device: torch.device) -> Findings:
-        _, record, weights, _ = read_released(self.model)
+        record, weights, _ = read_released(self.model)
         config = configuration(record, Path(self.data))
         config.runtime.trainer.accelerator = "cpu" if device.type == "cpu" else "gpu"
         config.runtime.threads = torch.get_num_threads()
