@@ -164,7 +164,8 @@ class Task(LightningModule):
         self._add("train/loss", loss, samples)
         if jacobian is None or not penalties:
             return loss
-        penalty, weight = torch.stack(penalties).sum(), jacobian.weight_at(self.global_step)
+        weight = jacobian.weight_at(self.global_step)
+        penalty = torch.stack([*penalties.values()]).sum()
         self._add(f"train/{jacobian.name}", penalty)
         self._add(f"train/{jacobian.name}_weight", torch.full_like(penalty, weight))
         return loss + weight * penalty

@@ -111,20 +111,19 @@ class FixedPointRegularisation(Regularisation):
 @contextmanager
 def perturbed(
     layers: Sequence[DEQ], jitter: int, jacobian: Regularisation | None
-) -> Iterator[list[Tensor]]:
-    """Change equilibrium layers for a training step; yield a list that receives their penalties.
+) -> Iterator[dict[DEQ, Tensor]]:
+    """Change equilibrium layers for a training step; yield what receives their penalties.
 
     All solver budgets are reduced by one random number of evaluations, at most ``jitter``.
     """
     solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0
-    penalties: list[Tensor] = []
-    found: dict[DEQ, Tensor] = {}
+    penalties: dict[DEQ, Tensor] = {}
     hooks = []
 
     def measure(layer: DEQ, f: Map, z_star: Tensor, attached: Tensor) -> None:
         assert jacobian is not None
-        found[layer] = jacobian.penalty(f, z_star, attached)
+        penalties[layer] = jacobian.penalty(f, z_star, attached)
 
     try:
         for layer, solver in zip(layers, solvers, strict=True):
@@ -134,7 +133,6 @@ def perturbed(
             if jacobian is not None:
                 hooks.append(layer.register_pass_hook(measure))
         yield penalties
-        penalties += [found[layer] for layer in layers if layer in found]
     finally:
         for layer, solver in zip(layers, solvers, strict=True):
             layer.solver = solver
