@@ -1,7 +1,5 @@
 """Halting and starts: rules by hand, the study of a run, and its report."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 import torch
@@ -151,11 +149,3 @@ def test_halting_that_always_loses_saves_no_segment():
         row["accuracy"] -= row["rule"] == "residual"
     (figure,) = plots(study_table("settling", record)).values()
     assert figure.title.endswith(" % with no fewer of 16 segments")
-
-
-def test_runs_of_one_row_that_are_measured_otherwise_have_a_figure_of_their_own():
-    other = replace(measured(0), instance="seed0-ffff5678", changes=["setting.depth=8"])
-    other.setting["depth"] = 8
-    drawn = plots(study_table("settling", measured(0), other))
-    name = "settling_reasoning_sudoku6_halting"
-    assert set(drawn) == {name, f"{name}_ffff5678"}
