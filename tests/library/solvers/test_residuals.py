@@ -38,7 +38,7 @@ def test_the_rms_norm_is_the_same_at_every_size(solver, size):
     assert torch.equal(by_rms.z, by_l2.z)
 
 
-@pytest.mark.parametrize("size", [1, 100, 10_000])
+@pytest.mark.parametrize("size", [100, 10_000])
 def test_default_tolerances_do_not_depend_on_the_size(size):
     f = lambda z: 0.9 * torch.cos(z)  # noqa: E731
     one = FixedPoint().solve(f, torch.zeros(1, 1)).evaluations
