@@ -180,5 +180,5 @@ def test_an_estimator_that_returns_another_shape_is_named():
         def attach(self, f, z_star, report=None):
             return f(z_star).sum()
 
-    with pytest.raises(ValueError, match=r"attach of Summed must .* z_star, \(3, 4\), got \(\)$"):
+    with pytest.raises(ValueError, match=r"attach of Summed must .* z_star, \(3, 4\), got \(\)"):
         pg.DEQ(TanhCell(), SOLVER, Summed())(torch.zeros(3, 4))

@@ -63,9 +63,9 @@ def test_tables_and_patterns_take_settings_of_their_rows(script, study_script, l
 
 def test_a_table_at_a_scale_has_seeds_of_its_own(script):
     """And rows of its own, which the plan of the table shares with the sweep."""
-    lines = script("table=table3_vision_swapped", "scale=cpu", "cluster=list").out.splitlines()
+    lines = script("table=table3_vision", "scale=cpu", "cluster=list").out.splitlines()
     assert len(lines) == 2 * 5
-    assert " seed=4 experiment=table3/swapped/cifar10_upg table=table3_vision_swapped " in lines[-1]
+    assert " seed=4 experiment=table3/cifar10_upg table=table3_vision " in lines[-1]
     outcome = script("table=chains", "scale=cpu", "cluster=list")
     assert outcome.code == 1
     assert outcome.err.startswith("there is no scale 'cpu' of ignn_nodes")

@@ -106,6 +106,7 @@ def test_shares_become_steps_when_the_training_starts():
 def test_samples_that_would_be_counted_twice_are_refused():
     """Lightning's sampler repeats some of 7 samples in two processes; one that does not is fine."""
     task, data = chains_task(), range(7)
+    task.evaluation_sets = ("test", "validation")
     repeated = DistributedSampler(data, 2, 0)
     even = DistributedSampler(range(8), 2, 0)
     exact = UnrepeatedDistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
