@@ -110,9 +110,8 @@ def main(names: list[str]) -> None:
 def last_pass(model: nn.Module, inputs: Sequence[Any]) -> tuple[LayerMap, Tensor]:
     """Return map and equilibrium of the layer of a model that is called with ``inputs``."""
     passes: list[Any] = []
-    (handle,) = watch(model, lambda _, f, z, attached: passes.append((f, z)))
-    model(*inputs)
-    handle.remove()
+    with watch(model, lambda _, f, z, attached: passes.append((f, z))):
+        model(*inputs)
     return passes[0]  # type: ignore[no-any-return]
 
 

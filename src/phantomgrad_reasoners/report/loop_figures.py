@@ -51,7 +51,7 @@ def _by_loops(table: Table, line: Any) -> Iterator[pd.DataFrame]:
             column = part.replace("test/length", "length ")
             panel = f"{line.dataset}\n{metric.heading}", column
             values = [_last(run, name, times) for run in runs]
-            yield mean_curve(line.method, values, panel, metric.scale, x)
+            yield mean_curve(line.method, values, panel, x, metric.scale)
 
 
 def _last(run: Record, name: str, times: list[int]) -> list[float]:

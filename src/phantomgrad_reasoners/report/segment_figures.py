@@ -67,7 +67,7 @@ def _gradients(records: list[Record]) -> Iterator[pd.DataFrame]:
     for name, row, label, family in found:
         for quantity, column in _QUANTITIES.items():
             runs = curves_of(records, f"precision/{name}/{quantity}")
-            yield mean_curve(label, runs, (row, column), x=x, family=family)
+            yield mean_curve(label, runs, (row, column), x, family=family)
 
 
 def _segments(records: list[Record]) -> Iterator[pd.DataFrame]:
@@ -80,4 +80,4 @@ def _segments(records: list[Record]) -> Iterator[pd.DataFrame]:
             runs = [
                 [scaled(curve[point]) for curve in run] for run in zip(*by_segment, strict=True)
             ]
-            yield mean_curve(f"step {step:g}", runs, ("mean over the puzzles", column), x=x)
+            yield mean_curve(f"step {step:g}", runs, ("mean over the puzzles", column), x)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from lightning import Callback, LightningModule, Trainer
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
-from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.checks import check_at_least
 from phantomgrad.closure import LayerMap
@@ -32,9 +31,12 @@ def radii(f: Map, z: Tensor, iterations: int) -> Tensor:
     return spectral_radius(f, z, iterations=iterations, generator=generator)
 
 
-def watch(module: nn.Module, on_pass: PassHook) -> list[RemovableHandle]:
-    """Call ``on_pass`` after every pass through the layers of a module."""
-    return [layer.register_pass_hook(on_pass) for layer in layers_of(module)]
+def watch(module: nn.Module, on_pass: PassHook) -> ExitStack:
+    """Call ``on_pass`` after every pass through the layers of a module, until this is closed."""
+    hooks = ExitStack()
+    for layer in layers_of(module):
+        hooks.enter_context(layer.register_pass_hook(on_pass))
+    return hooks
 
 
 def detached(f: LayerMap) -> LayerMap:
@@ -72,18 +74,17 @@ class SpectralRadius(Callback):
         check_at_least("every_n_epochs", every_n_epochs, 0)
         check_at_least("iterations", iterations, 1)
         self._every, self._iterations = every_n_epochs, iterations
-        self._hooks: list[RemovableHandle] = []
+        self._watched = ExitStack()
         self._radii: list[Tensor] = []
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if self._every and batch_idx == 0 and trainer.current_epoch % self._every == 0:
-            self._hooks = watch(pl_module, self._measure)
+            self._watched = watch(pl_module, self._measure)
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._watched.close()
         if self._radii:
             largest = torch.cat(self._radii).max()
             options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}

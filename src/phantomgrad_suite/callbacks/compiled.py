@@ -1,12 +1,12 @@
 """Compiles f in training runs, where ``runtime.compile`` asks for it."""
 
 import logging
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.deq import DEQ
 from phantomgrad.models.mdeq import MDEQCell
@@ -40,7 +40,7 @@ class CompiledCells(Callback):
         self.mode: str | None = None
         """With which the cells are compiled; ``None`` if they are not."""
         self._batches: list[int | None] = []  # that each layer is compiled for, once known
-        self._hooks: list[RemovableHandle] = []
+        self._watched = ExitStack()
         self._seen: dict[DEQ, int | None] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -61,11 +61,10 @@ class CompiledCells(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if not self._batches:
-            self._hooks = watch(pl_module, self._keep)
+            self._watched = watch(pl_module, self._keep)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._watched.close()
         if self._seen:  # not in a step of pretraining
             self._batches = [self._seen.get(layer) for layer in layers_of(pl_module)]
             self._seen.clear()

@@ -5,14 +5,13 @@ import resource
 import sys
 import time
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.closure import LayerMap
 from phantomgrad.deq import DEQ
@@ -105,18 +104,17 @@ class EvaluationTime(Callback):
     """
 
     def __init__(self) -> None:
-        self._hooks: list[RemovableHandle] = []
+        self._watched = ExitStack()
         self._passes: list[tuple[LayerMap, Tensor]] = []
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if batch_idx == min(1, trainer.num_training_batches - 1):
-            self._hooks = watch(pl_module, self._keep)
+            self._watched = watch(pl_module, self._keep)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._watched.close()
         if self._passes:
             with trainer.precision_plugin.forward_context():
                 total = sum(evaluation_seconds(*each) for each in self._passes)

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
 
 from phantomgrad.checks import check_at_least, check_damping
 from phantomgrad.deq import DEQ
@@ -62,7 +62,7 @@ class GradientPrecision(Series):
         self._pairs = pairs
         self._estimators, self._solver, self._adjoint = dict(estimators), solver, adjoint or solver
         self._every, self._damping, self._iterations = every_n_steps, damping, iterations
-        self._hooks: list[RemovableHandle] = []
+        self._watched = ExitStack()
         self._passes: dict[DEQ, Pass] = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -77,11 +77,10 @@ class GradientPrecision(Series):
         step, steps = trainer.global_step, self.curves.get("precision/step")
         if self._every and step % self._every == 0 and not (steps and steps[-1] == step):
             self._passes.clear()
-            self._hooks = watch(pl_module, self._on_pass)
+            self._watched = watch(pl_module, self._on_pass)
 
     def on_before_backward(self, *_: Any) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._watched.close()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         passes = [p for p in self._passes.values() if p.reached]

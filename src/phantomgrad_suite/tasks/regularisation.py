@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -116,25 +116,20 @@ def perturbed(
 
     All solver budgets are reduced by one random number of evaluations, at most ``jitter``.
     """
-    solvers = [layer.solver for layer in layers]
     fewer = int(torch.randint(jitter + 1, ())) if jitter else 0
     penalties: dict[DEQ, Tensor] = {}
-    hooks = []
 
     def measure(layer: DEQ, f: Map, z_star: Tensor, attached: Tensor) -> None:
         assert jacobian is not None
         penalties[layer] = jacobian.penalty(f, z_star, attached)
 
-    try:
-        for layer, solver in zip(layers, solvers, strict=True):
+    with ExitStack() as undone:
+        for layer in layers:
+            solver = layer.solver
             if fewer and isinstance(solver, IterativeSolver):  # others have no budget
+                undone.callback(setattr, layer, "solver", solver)
                 budget = max(1, solver.max_evaluations - fewer)
                 layer.solver = replace(solver, max_evaluations=budget)
             if jacobian is not None:
-                hooks.append(layer.register_pass_hook(measure))
+                undone.enter_context(layer.register_pass_hook(measure))
         yield penalties
-    finally:
-        for layer, solver in zip(layers, solvers, strict=True):
-            layer.solver = solver
-        for hook in hooks:
-            hook.remove()

@@ -66,7 +66,7 @@ def test_panels_follow_rows_and_columns_and_name_curves_once():
 
 def test_a_band_is_the_standard_error_over_the_runs_that_have_a_value():
     runs = [[1.0, 2.0], [2.0, math.nan], [3.0, 4.0]]
-    found = mean_curve("a", [np.array(run) for run in runs], ("row", "column"))
+    found = mean_curve("a", [np.array(run) for run in runs], ("row", "column"), [1, 2, 3])
     assert found["low"].tolist() == pytest.approx([2 - 3**-0.5, 2.0])
 
 

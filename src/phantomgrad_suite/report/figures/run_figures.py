@@ -23,19 +23,18 @@ def mean_curve(
     label: str,
     runs: Sequence[Any],
     panel: tuple[str, str],
+    x: Any,
     scale: float = 1.0,
-    x: Any = None,
     family: str = "",
 ) -> pd.DataFrame:
-    """Return the mean over runs as far as all go, by default by epoch, with its standard error.
+    """Return the mean over runs as far as all go, by ``x``, with its standard error.
 
     Epochs without any value are left out: evaluations may be rarer than epochs.
     """
     values = scale * by_epoch(runs)[: min(map(len, runs))].replace([np.inf, -np.inf], np.nan)
     mean, error = values.mean(axis=1), values.sem(axis=1)
-    x = pd.Series(range(1, len(mean) + 1) if x is None else x[: len(mean)], dtype=float)
     band = {"low": mean - error, "high": mean + error} if len(runs) > 1 else {}
-    return curve(label, x, mean, *panel, family=family, **band).dropna(subset="y")
+    return curve(label, x[: len(mean)], mean, *panel, family=family, **band).dropna(subset="y")
 
 
 def title_of(table: Table, line: Any, found: str = "") -> str:
@@ -90,7 +89,7 @@ def _by_cost(line: Any, records: Sequence[Record], costs: Any) -> Iterator[pd.Da
         runs = [r for r in records if needed is None or _has(r, needed)]
         if tests and runs:
             x = by_epoch([cost(run)[: min(map(len, tests))] for run in runs]).mean(axis=1)
-            yield mean_curve(line.name, tests, (row, column), metric.scale, x, line.family)
+            yield mean_curve(line.name, tests, (row, column), x, metric.scale, line.family)
 
 
 def _cheapest(points: pd.DataFrame) -> str:
@@ -171,7 +170,7 @@ def _cosines(line: Any, table: Table) -> Iterator[pd.DataFrame]:
         runs = [c for r in records if (c := exact_part(r, f"precision/{key}/cosine"))]
         if by_epoch(runs).notna().any(axis=None):
             column = "implicit, truncated" if family == "implicit" else "phantom gradients"
-            yield mean_curve(name, runs, (row, column), x=x, family=family)
+            yield mean_curve(name, runs, (row, column), x, family=family)
 
 
 def sweeps(table: Table) -> Iterator[Plot]:
