@@ -9,8 +9,6 @@ from contextlib import suppress
 from hydra import compose
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError
 
 from phantomgrad_suite.jobs.resolvers import composing
 from phantomgrad_suite.runs.configs import choices, groups
@@ -25,32 +23,19 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
     """
     if not str(error) and isinstance(error.__cause__, Exception):  # as of a broken ${...}
         error = error.__cause__
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
         group, _, choice = (error.missing_cfg_file or "").partition("/")
         return f"there is no {group} {choice!r}; {_nearest(choice, choices(group), f'{group}/')}"
-    if found := re.match(r"Could not override '([^']+)'", first):
+    if found := re.match(r"Could not override '([^']+)'", text):
         return unknown_setting(found[1], _known(root, arguments), root)
-    return _simple(error, arguments) or " ".join(str(error).split()) or first
-
-
-def _simple(error: Exception, arguments: Sequence[str]) -> str | None:
-    """Return an error in a configuration file, or in the choice of one, in one line."""
-    if isinstance(error, MarkedYAMLError) and error.problem_mark:
-        mark = error.problem_mark
-        return f"{mark.name}, line {mark.line + 1}: {error.problem} (YAML indents by spaces)"
-    if isinstance(error, RecursionError):
-        chosen = " ".join(argument for argument in arguments if key_of(argument) in NAMING)
-        return f"{chosen}: a file inherits from itself: change its defaults"
-    if isinstance(error, OmegaConfBaseException) and error.full_key:
-        return f"{error.full_key} cannot be read: {str(error).splitlines()[0]}"
-    if str(error).startswith("Error merging override") and error.__cause__:
-        return f"{error}: {str(error.__cause__).splitlines()[0]}"
-    if str(error).startswith("Config group override must be"):
-        return next(filter(None, map(_no_choice, arguments)), None)
-    return None
+    if text.startswith("Error merging override") and error.__cause__:
+        return f"{text}: {str(error.__cause__).splitlines()[0]}"
+    if text.startswith("Config group override must be"):
+        return next(filter(None, map(_no_choice, arguments)), text)
+    return text
 
 
 def _unreadable(override: str) -> str:
