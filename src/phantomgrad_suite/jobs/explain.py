@@ -31,6 +31,9 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
         return f"there is no {group} {choice!r}; {_nearest(choice, choices(group), f'{group}/')}"
     if found := re.match(r"Could not override '([^']+)'", text):
         return unknown_setting(found[1], _known(root, arguments), root)
+    if isinstance(error, RecursionError):
+        chosen = " ".join(argument for argument in arguments if key_of(argument) in NAMING)
+        return f"{chosen}: a file inherits from itself: change its defaults"
     if text.startswith("Error merging override") and error.__cause__:
         return f"{text}: {str(error.__cause__).splitlines()[0]}"
     if text.startswith("Config group override must be"):
