@@ -37,7 +37,7 @@ def explain(error: Exception, root: str, arguments: Sequence[str] = ()) -> str:
     if text.startswith("Error merging override") and error.__cause__:
         return f"{text}: {str(error.__cause__).splitlines()[0]}"
     if text.startswith("Config group override must be"):
-        return next(filter(None, map(_no_choice, arguments)), text)
+        text = next(filter(None, map(_no_choice, arguments)), text)
     return text
 
 
