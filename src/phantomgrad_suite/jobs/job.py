@@ -32,7 +32,6 @@ _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "the disk is full: make room"),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "it must be a folder: move it away"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
-    **dict.fromkeys((errno.ENOLCK, errno.EOPNOTSUPP), "it has no locks: mount it with locks"),
 }
 
 
@@ -90,6 +89,7 @@ def open_job(config: DictConfig) -> Iterator[Job]:
                 results.add(record)
             yield Job(identity, folder, pending=False, record=record)
         else:
+            check_writable(folder.path)
             if results:
                 check_writable(results.folder)
             epochs = (config.get("trainer") or {}).get("max_epochs")
@@ -136,6 +136,6 @@ def _external_errors_in_a_line(folder: RunFolder) -> Iterator[None]:
             raise
         raise UserError(
             f"{os.fsdecode(error.filename or folder.path)}: {error.strerror}: "
-            f"{_REMEDIES[error.errno]}, or choose another folder in runtime.paths, and start the "
-            "same command again; it resumes from the last checkpoint"
+            f"{_REMEDIES[error.errno]} and start the same command again; it resumes from the last "
+            "checkpoint"
         ) from error

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from phantomgrad_suite.runs.errors import UserError
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
@@ -37,7 +39,13 @@ def write_file(path: Path, content: bytes | memoryview) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Create ``folder`` and a file in it, or raise :class:`OSError`: before hours of work."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    """Create ``folder`` and a file in it, or raise :class:`UserError`: before hours of work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror}): make it writable, or choose another "
+            "folder in runtime.paths"
+        ) from error

@@ -3,6 +3,7 @@
 The note, ``attempt.json``, is for ``make status``: if the disk refuses it, the run goes on.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -59,15 +60,18 @@ class RunFolder:
         """
         file = self.path / _LOCK
         lock = FileLock(file, timeout=_PROBED, poll_interval=_PROBED / 4, fallback_to_soft=False)
-        self.path.mkdir(parents=True, exist_ok=True)
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
             yield False
             return
-        except NotImplementedError as error:
+        except (NotImplementedError, OSError) as error:
+            if getattr(error, "errno", None) == errno.ENOSPC:
+                raise
             raise UserError(
-                f"{self.path} cannot be locked ({error}): choose another runtime.paths.runs"
+                f"{self.path} cannot be written or locked ({error}): choose another "
+                "runtime.paths.runs"
             ) from error
         try:
             yield True

@@ -127,6 +127,6 @@ def test_label_names_what_was_composed(line, label):
 @pytest.mark.parametrize("error", [NotImplementedError("no flock"), PermissionError(13, "denied")])
 def test_folder_that_cannot_be_locked_is_reported(workplace, monkeypatch, error):
     monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=error))
-    with pytest.raises(UserError, match=r"^runs/.* choose another (folder in )?runtime\.paths"):
+    with pytest.raises(UserError, match=r"^runs/.* written or locked .* another runtime"):
         workplace.train(*CHAINS)
     assert not list(workplace.path.glob("**/record.json"))
