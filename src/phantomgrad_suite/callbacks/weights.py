@@ -1,14 +1,15 @@
 """The weights that a finished run keeps: of its last epoch, and of the epoch that it selects."""
 
 import hashlib
+import io
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from phantomgrad_suite.callbacks.curves import History
-from phantomgrad_suite.checkpoint.storage import serialized
 from phantomgrad_suite.runs.files import write_file
 
 
@@ -64,7 +65,8 @@ class KeptWeights(Callback):
 
 
 def _write(copy: dict[str, Any], folder: Path, file: str) -> dict[str, Any]:
-    content = serialized(copy["weights"])
-    write_file(folder / file, content)
-    checksum = hashlib.sha256(content).hexdigest()
+    content = io.BytesIO()
+    torch.save(copy["weights"], content)  # in memory: on a full disk torch raises no OSError
+    write_file(folder / file, content.getbuffer())
+    checksum = hashlib.sha256(content.getbuffer()).hexdigest()
     return {"file": file, "sha256": checksum, "epoch": copy["epoch"], "step": copy["step"]}

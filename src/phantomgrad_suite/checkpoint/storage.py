@@ -28,19 +28,13 @@ class WholeCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        target, content = Path(path), serialized(checkpoint)
+        content, target = io.BytesIO(), Path(path)
+        torch.save(checkpoint, content)  # in memory: on a full disk torch raises no OSError
         with atomic_write(target) as temporary:
-            temporary.write_bytes(content)
+            temporary.write_bytes(content.getbuffer())
             if target.exists():
                 target.replace(previous_of(target))
         log_epoch(target.parents[1], checkpoint["epoch"] + 1)
-
-
-def serialized(content: Any) -> memoryview:
-    """Return what ``torch.save`` writes, in memory: on a full disk it would raise no OSError."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getbuffer()
 
 
 def previous_of(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import atexit
 import hashlib
+import io
 import logging
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,6 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from phantomgrad_suite.checkpoint.storage import damage, serialized
 from phantomgrad_suite.runs.files import write_file
 
 log = logging.getLogger(__name__)
@@ -60,17 +60,8 @@ def cached(path: Path, sources: Iterable[Path], make: Callable[[], list[Tensor]]
     lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
     origin = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     with _locked(path):
-        if path.exists():
-            kept = {} if damage(path) else torch.load(path, weights_only=True)
-            if kept.get("source") == origin:
-                return kept["tensors"]  # type: ignore[no-any-return]
-            log.warning("%s is damaged or made from other data: making it again", path)
-        tensors = make()
-        try:
-            write_file(path, serialized({"source": origin, "tensors": tensors}))
-        except OSError as error:
-            log.warning("%s could not be written (%s): every run will make it again", path, error)
-        return tensors
+        kept = _read(path, origin)
+        return kept if kept is not None else _made(path, origin, make())
 
 
 @contextmanager
@@ -83,6 +74,30 @@ def _locked(path: Path) -> Iterator[None]:
                 FileLock(path.with_name(f".{path.name}.lock"), fallback_to_soft=False)
             )
         yield
+
+
+def _read(path: Path, origin: str) -> list[Tensor] | None:
+    try:
+        kept = torch.load(path, weights_only=True)
+        if kept["source"] == origin and kept["sha256"] == digest(kept["tensors"]):
+            return kept["tensors"]  # type: ignore[no-any-return]
+    except Exception:  # a damaged file can raise almost anything
+        pass
+    if path.exists():
+        log.warning("%s is damaged or made from other data: making it again", path)
+    return None
+
+
+def _made(path: Path, origin: str, tensors: list[Tensor]) -> list[Tensor]:
+    """Write ``tensors`` and return them."""
+    content = io.BytesIO()
+    # In memory: on a full disk torch raises no OSError.
+    torch.save({"source": origin, "sha256": digest(tensors), "tensors": tensors}, content)
+    try:
+        write_file(path, content.getbuffer())
+    except OSError as error:
+        log.warning("%s could not be written (%s): every run will make it again", path, error)
+    return tensors
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
