@@ -200,11 +200,13 @@ class DEQ(nn.Module):
         gradient, report = self.gradient.after(solution), partial(self._keep, "last_adjoint")
         *earlier, z = states
         attached = [*(gradient.attach(f, z) for z in earlier), gradient.attach(f, z, report)]
-        if wrong := [tuple(a.shape) for a in attached if a.shape != z.shape]:
-            raise ValueError(
-                f"attach of {type(gradient).__name__} must return a tensor of the shape of z_star, "
-                f"{tuple(z.shape)}, got {wrong[0]}"
-            )
+        for found in attached:
+            if not isinstance(found, Tensor) or found.shape != z.shape:
+                got = tuple(found.shape) if isinstance(found, Tensor) else _kind(found)
+                raise ValueError(
+                    f"attach of {type(gradient).__name__} must return a tensor of the shape of "
+                    f"z_star, {tuple(z.shape)}, got {got}"
+                )
         return attached
 
     def _check_map(self, f: Map, z: Tensor) -> None:

@@ -1,6 +1,7 @@
 """Puzzles by deep supervision: an optimizer step after each of several segments of reasoning."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -44,15 +45,15 @@ def weight_average(model: nn.Module, decay: float = 0.999, warmup: bool = False)
     shorter run needs the warm-up. The count t is saved with the weights; buffers are copied.
     """
     check_rate("decay", decay)
-
-    def update(averages: Any, current: Any, step: Tensor | int) -> None:
-        t = int(step)
-        d = min(decay, (t + 1) / (t + 10)) if warmup else decay
-        get_ema_multi_avg_fn(d)(averages, current, step)  # type: ignore[no-untyped-call]
-
-    average = AveragedModel(model, multi_avg_fn=update)
+    average = AveragedModel(model, multi_avg_fn=partial(_update, decay=decay, warmup=warmup))
     average.n_averaged += 1  # a copy of the initial weights
     return average.requires_grad_(False)
+
+
+def _update(averages: Any, current: Any, step: Tensor | int, *, decay: float, warmup: bool) -> None:
+    t = int(step)
+    d = min(decay, (t + 1) / (t + 10)) if warmup else decay
+    get_ema_multi_avg_fn(d)(averages, current, step)  # type: ignore[no-untyped-call]
 
 
 _LOSSES: dict[str, Callable[[Tensor], Tensor]] = {

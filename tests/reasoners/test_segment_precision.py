@@ -233,6 +233,7 @@ def test_what_is_no_reasoner_is_refused(workplace):
     for settings, problem in (
         (("model.n=null", "model.recorded=null"), "needs a reasoner with two latents: model=trm"),
         (("+solver.damping=0.5",), "needs a segment of undamped recursions: solver=steps"),
+        (("measure.segments.recorded=[10]",), "at most 9, the steps of a segment, got 10"),
         (("measure.segments.puzzles=0",), "puzzles must be at least 1, got 0"),
     ):
         with pytest.raises(UserError, match=problem):

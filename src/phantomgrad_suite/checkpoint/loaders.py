@@ -13,11 +13,13 @@ class Shuffled(DistributedSampler[int]):
     """A new random order in every epoch, from a seed drawn from torch's global generator.
 
     The seed is drawn with the first batch of an epoch, that is, after a resumed run has restored
-    the generator. Several processes draw the same order, and each takes its part of it.
+    the generator. Several processes draw the same order, and each takes its part of a permutation
+    of it, as from Lightning's ``DistributedSamplerWrapper``, which cannot restore an order.
     """
 
     def __init__(self, data: Sized, processes: int = 1, process: int = 0) -> None:
-        super().__init__(data, processes, process, shuffle=False)  # type: ignore[arg-type]
+        several, seed = processes > 1, torch.initial_seed()
+        super().__init__(data, processes, process, shuffle=several, seed=seed)  # type: ignore[arg-type]
         self._seed: int | None = None
         self._restored: int | None = None
 

@@ -57,16 +57,19 @@ def refused(what: str) -> Iterator[None]:
             raise cause from error
         if isinstance(cause, UserError):
             raise SettingError(str(cause)) from error
-        raise SettingError(f"{what}: {_reason(cause)}{_how_to_drop(error, cause)}") from error
+        raise SettingError(f"{what}: {_reason(cause)}{_how_to_drop(what, error, cause)}") from error
 
 
-def _how_to_drop(error: Exception, cause: BaseException) -> str:
+def _how_to_drop(what: str, error: Exception, cause: BaseException) -> str:
+    """Return the override that drops an argument which a constructor does not take."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
-    built = re.search(r"full_key: ([\w.]+)", str(error))  # model.gradient
-    if not (unknown and built):
+    if not unknown:
         return ""
-    group = built[1].replace("gradient.solver", "adjoint").rpartition(".")[2]
-    return f"; if the row sets it, '~{group}.{unknown[1]}' drops it"
+    built = re.search(r"full_key: ([\w.]+)", str(error))
+    node = built[1] if built else what.split(" ")[0]
+    node = node.replace("gradient.solver", "adjoint")  # what models refer to
+    node = re.sub(r"^model\.(?=solver|gradient|adjoint)", "", node)
+    return f"; if the row sets it, '~{node}.{unknown[1]}' drops it"
 
 
 def _reason(error: BaseException) -> str:

@@ -62,6 +62,6 @@ def _check_one_step(gradient: DictConfig) -> None:
     steps, damping = gradient.get("steps"), gradient.get("damping")
     if (steps, damping) != (1, 1.0):
         raise SettingError(
-            f"gradient=one_step is UPG A(1, 1), but the row sets gradient.steps={steps} and "
-            f"gradient.damping={damping}: add gradient.steps=1 gradient.damping=1.0"
+            f"gradient=one_step is UPG A(1, 1), but the row or command sets gradient.steps={steps} "
+            f"and gradient.damping={damping}: add gradient.steps=1 gradient.damping=1.0"
         )

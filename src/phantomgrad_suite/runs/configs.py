@@ -74,10 +74,12 @@ def find(name: str) -> Path | None:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a YAML file, which must be a mapping; an empty file is one."""
-    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        content = yaml.load(text, loader) or {}
-    except yaml.YAMLError as error:
+        content = yaml.load(path.read_text(encoding="utf-8"), loader) or {}
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} must be a mapping, got {content!r}")

@@ -131,12 +131,14 @@ def _compare(gradient: Tensor, exact: Tensor, squares: Tensor) -> dict[str, Tens
 
 def distribution(values: Tensor) -> dict[str, Any]:
     """Return mean, standard deviation, and the percentiles 0 to 100: the nearest of ``values``."""
-    values, shares = values.double(), torch.arange(101, dtype=torch.float64) / 100
+    ordered = values.flatten().double().sort().values
+    shares = torch.arange(101, dtype=torch.float64) / 100
+    places = (shares * (ordered.numel() - 1)).round().long()
     return {
-        "n": values.numel(),
-        "mean": rounded(values.mean()),
-        "std": rounded(values.std(unbiased=False)),
-        "percentiles": [rounded(x) for x in values.quantile(shares, interpolation="nearest")],
+        "n": ordered.numel(),
+        "mean": rounded(ordered.mean()),
+        "std": rounded(ordered.std(unbiased=False)),
+        "percentiles": [rounded(x) for x in ordered[places]],
     }
 
 

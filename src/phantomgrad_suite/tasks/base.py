@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from typing import Any, Literal
 
@@ -121,8 +121,9 @@ class Task(LightningModule):
                 "trainer.accumulate_grad_batches must be at most the number of batches in an epoch,"
                 f" {batches}, got {self.trainer.accumulate_grad_batches}"
             )
-        loaders = self.trainer.val_dataloaders or []
-        if isinstance(loaders, list) and loaders and len(loaders) != len(self.evaluation_sets):
+        found = self.trainer.val_dataloaders
+        loaders = [] if found is None else found if isinstance(found, Sequence) else [found]
+        if loaders and len(loaders) != len(self.evaluation_sets):
             raise SettingError(
                 "val_dataloader must return a loader for each of its evaluation_sets, "
                 f"{', '.join(self.evaluation_sets)}, got {len(loaders)}"

@@ -175,10 +175,11 @@ def test_another_structure_is_refused():
         layer(torch.zeros(2, 3), z0={"a": torch.zeros(2, 3)})
 
 
-def test_an_estimator_that_returns_another_shape_is_named():
-    class Summed(pg.GradientEstimator):
+@pytest.mark.parametrize(("returned", "got"), [(torch.zeros(()), r"\(\)"), (None, "NoneType")])
+def test_an_estimator_that_returns_another_shape_is_named(returned, got):
+    class Other(pg.GradientEstimator):
         def attach(self, f, z_star, report=None):
-            return f(z_star).sum()
+            return returned
 
-    with pytest.raises(ValueError, match=r"attach of Summed must .* z_star, \(3, 4\), got \(\)"):
-        pg.DEQ(TanhCell(), SOLVER, Summed())(torch.zeros(3, 4))
+    with pytest.raises(ValueError, match=rf"attach of Other must .* z_star, \(3, 4\), got {got}"):
+        pg.DEQ(TanhCell(), SOLVER, Other())(torch.zeros(3, 4))

@@ -61,6 +61,7 @@ def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message)
         ("schedule=cosine schedule.T_max=0", "^schedule with T_max=0 does not work: ZeroDivision"),
         ("gradient.damping=true", "damping must be finite float or Adap.*, got True"),
         ("gradient=implicit", r"'steps'; if the row sets it, '~gradient\.steps' drops it$"),
+        ("+optimizer.bogus=1", r"'bogus'; if the row sets it, '~optimizer\.bogus' drops it$"),
         ("solver=gmres", "cannot be built: solver must be a phantomgrad.Solver .* got GMRES"),
         ("model=ignn_graphs", "does not take the inputs of NodeClassification .missing a requ"),
         ("dataset=digits", "NodeClassification cannot use batches of type ImageBatch: choose"),
