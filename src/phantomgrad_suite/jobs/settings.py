@@ -25,8 +25,8 @@ def check_settings(config: DictConfig) -> None:
     trainer, runtime = config.trainer, config.runtime
     if unused := OF_THE_RUN & {*trainer, *runtime.trainer}:
         raise SettingError(
-            f"trainer.{min(unused)} cannot be set: to try a run, trainer.max_epochs=1 "
-            "+trainer.limit_train_batches=5; callbacks and loggers are under runtime"
+            f"trainer.{min(unused)} cannot be set, since a run sets it itself: callbacks and "
+            "loggers are under runtime, and +trainer.limit_train_batches=5 makes a run short"
         )
     if HydraConfig.initialized() and "gradient=one_step" in HydraConfig.get().overrides.task:
         _check_one_step(config.gradient)

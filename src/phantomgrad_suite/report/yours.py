@@ -19,7 +19,7 @@ def agreement(found: pd.DataFrame, *, details: bool = True) -> str:
         for things, part in found.groupby("things", sort=False)["difference"]
     ]
     others = "; ".join(filter(None, found["difference"].unique())) if details else ""
-    text = "; ".join(counts) or "No published row has their names, so there is nothing to compare"
+    text = "; ".join(counts) or "None of these rows is published, so there is nothing to compare"
     return f"{text}; others: {others}." if others else f"{text}."
 
 

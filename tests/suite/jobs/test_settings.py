@@ -40,11 +40,11 @@ def test_misspelt_key_in_an_experiment_file_is_refused(workplace, text, message)
         ("+trainer.check_val_every_n_epoch=4", "must divide trainer.max_epochs=6, got 4"),
         (
             "+trainer.val_check_interval=0.5",
-            r"trainer\.val_check_interval cannot be set: to try a run",
+            r"trainer\.val_check_interval cannot be set, since a run sets it",
         ),
         (
             "+trainer.callbacks=[]",
-            r"trainer\.callbacks cannot be set: .* callbacks and loggers are under",
+            r"trainer\.callbacks cannot be set, .* callbacks and loggers are under",
         ),
         ("+trainer.gradient_clip_val=nan", "must be .*finite float.* or null, got nan"),
         ("+trainer.max_steps=4", r"ended after 4 of 6 epochs: .* without trainer.max_steps"),

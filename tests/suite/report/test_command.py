@@ -164,7 +164,7 @@ def test_a_table_of_your_own_and_one_without_runs(results, yours, capsys):
     yours.add("mine/first", "seed0", [0.7])
     compare(results, yours)
     out = capsys.readouterr().out
-    assert "Mine: No published row has their names, so there is nothing to compare." in out
+    assert "Mine: None of these rows is published, so there is nothing to compare." in out
     assert "Table9: none of your runs is finished" in out
 
 

@@ -5,8 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from graph_data import REPOSITORY
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
 
+import phantomgrad as pg
+from phantomgrad.diagnostics import estimated_gradient
 from phantomgrad_suite.export_wandb import main as export_wandb
 from phantomgrad_suite.report.command import main as report
 from phantomgrad_suite.runs.configs import CONFIG_PATH, CONFIGS
@@ -14,7 +20,7 @@ from phantomgrad_suite.runs.errors import UserError
 from phantomgrad_suite.status import status
 
 PAGE = REPOSITORY / "docs" / "extending.md"
-(MINE, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+MINE, _, TERMS, AGREEMENT, HEAVY = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 @pytest.fixture
@@ -56,6 +62,27 @@ def test_every_command_finds_the_row_and_the_table(script, workplace, capsys):
     assert "| mine       | accuracy (%) " in capsys.readouterr().out
     assert export_wandb(["mine"]) == 0
     assert "2 runs; to send them" in capsys.readouterr().out
+
+
+def test_the_estimator_of_the_page_has_two_terms_of_the_neumann_series(capsys):
+    cell = nn.Linear(4, 4, dtype=torch.float64)
+    nn.init.normal_(cell.weight, std=0.2)
+    f = lambda z: torch.tanh(cell(z))  # noqa: E731
+    z = pg.Anderson(tol=1e-12).solve(f, torch.zeros(3, 4, dtype=torch.float64)).z
+    page = {"f": f, "z": z, "v": torch.randn_like(z), "parameters": [*cell.parameters()]}
+    exec(TERMS + AGREEMENT, page)
+    assert 0.5 < float(capsys.readouterr().out) < 1
+    neumann = pg.NeumannPhantomGradient(2, 1.0)
+    expected = estimated_gradient(f, z, page["v"], neumann, page["parameters"])
+    torch.testing.assert_close(page["found"], expected)
+
+
+def test_the_solver_of_the_page_and_its_file(own_row):
+    own_row.write_text(MINE + HEAVY)
+    _, file = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    solver = instantiate(OmegaConf.create(file))
+    solution = solver.solve(torch.cos, torch.zeros(2, 3))
+    assert solution.converged.all()
 
 
 @pytest.mark.parametrize(
